@@ -5,6 +5,7 @@
 //! callers and processes see it. It knows no MCP messages, no runtime and no terminal. Requests go
 //! through the trait [`HttpClient`], which the embedding program implements.
 
+mod access_token;
 pub mod address;
 pub mod callback;
 pub mod challenge;

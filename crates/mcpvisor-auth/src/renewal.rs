@@ -5,9 +5,13 @@ use std::time::Duration;
 use crate::config::{CredentialConfig, ResourceChoice};
 use crate::error::AuthError;
 use crate::record::{CredentialRecord, TokenSet};
+use crate::token_endpoint::response::INVALID_RESPONSE;
 
 /// A token is refreshed this long before it expires, or a tenth of its lifetime if that is less.
 pub const MAX_LEAD: Duration = Duration::from_secs(60);
+
+/// A renewed credential is not renewed again earlier than this, however soon it expires.
+pub const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The delay after the first failed renewal. It doubles with each further failure.
 pub const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -108,6 +112,12 @@ pub fn classify_refresh(error: &AuthError) -> RefreshFailure {
         AuthError::Http { error, .. } if error.may_have_been_processed() => {
             RefreshFailure::OutcomeUnknown
         }
+        // A success that cannot be read, such as one that was cut off.
+        AuthError::Refused { status, error, .. }
+            if (200..300).contains(status) && error == INVALID_RESPONSE =>
+        {
+            RefreshFailure::OutcomeUnknown
+        }
         AuthError::Refused { .. }
         | AuthError::Http { .. }
         | AuthError::LoginNeeded { .. }
@@ -202,6 +212,14 @@ mod tests {
         assert_eq!(
             classify_refresh(&lost(HttpError::Interrupted("reset".to_owned()))),
             RefreshFailure::OutcomeUnknown
+        );
+        assert_eq!(
+            classify_refresh(&refused(INVALID_RESPONSE, 200)),
+            RefreshFailure::OutcomeUnknown
+        );
+        assert_eq!(
+            classify_refresh(&refused(INVALID_RESPONSE, 400)),
+            RefreshFailure::Transient
         );
         assert_eq!(
             classify_refresh(&lost(HttpError::NotSent("refused".to_owned()))),

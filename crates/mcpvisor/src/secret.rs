@@ -36,6 +36,12 @@ pub(crate) fn is_env_var_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 40 && is_name && name.chars().all(usual)
 }
 
+/// Whether the name of a variable may be shown: it is set, or looks like one.
+#[cfg(any(feature = "config-files", feature = "http"))]
+pub(crate) fn is_shown_variable(name: &str) -> bool {
+    is_env_var_name(name) || std::env::var_os(name).is_some()
+}
+
 /// Proxy variables in lower case; they are also used in upper case.
 #[cfg(any(feature = "stdio", feature = "http"))]
 const PROXIES: &[&str] = &["http_proxy", "https_proxy", "all_proxy"];

@@ -436,3 +436,29 @@ async fn in_state(handle: &ServerHandle, state: StateName) {
     })
     .await;
 }
+
+#[tokio::test]
+async fn another_authorization_restarts_the_server() {
+    let with = |auth: Value| {
+        let entry = serde_json::json!({ "url": "http://127.0.0.1:9/mcp", "auth": auth });
+        let text = serde_json::json!({ "mcpServers": { "web": entry } }).to_string();
+        let config = Config::from_json(&text, |_| None).unwrap();
+        assert!(config.problems.is_empty(), "{:?}", config.problems);
+        config
+    };
+    let first = with(serde_json::json!({ "scopes": ["read"] }));
+    let runtime = Runtime::builder().config(first).start().await.unwrap();
+    let same = with(serde_json::json!({ "scopes": "read" }));
+    let report = runtime.reload(same).await.unwrap();
+    assert_eq!(change(&report, "web"), ServerChange::Unchanged);
+    for auth in [
+        serde_json::json!({ "scopes": ["read", "write"] }),
+        serde_json::json!({ "account": "work" }),
+        serde_json::json!({ "headersHelper": ["/no/such/program"] }),
+    ] {
+        let report = runtime.reload(with(auth)).await.unwrap();
+        let why = vec!["auth"];
+        assert_eq!(change(&report, "web"), ServerChange::Restarted { why });
+    }
+    runtime.shutdown(DEADLINE).await;
+}

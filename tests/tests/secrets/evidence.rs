@@ -1,18 +1,34 @@
 //! Collects visible texts and searches them for canaries.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Debug;
 
 /// Part of every canary.
 pub(crate) const MARK: &str = "c4n4ry";
 
-/// Texts with their origin.
+/// Texts with their origin, and the secrets beside the canaries.
 #[derive(Default)]
-pub(crate) struct Evidence(Vec<(&'static str, String)>);
+pub(crate) struct Evidence {
+    texts: Vec<(&'static str, String)>,
+    secrets: BTreeSet<String>,
+}
 
 impl Evidence {
     pub(crate) fn add(&mut self, what: &'static str, text: String) {
-        self.0.push((what, text));
+        self.texts.push((what, text));
+    }
+
+    /// A text that must not be shown, unless it is empty.
+    pub(crate) fn note_secret(&mut self, secret: &str) {
+        if !secret.is_empty() {
+            self.secrets.insert(secret.to_owned());
+        }
+    }
+
+    /// The number of secrets beside the canaries.
+    pub(crate) fn secrets(&self) -> usize {
+        self.secrets.len()
     }
 
     /// Adds the `Debug` output, on one line and pretty-printed.
@@ -32,8 +48,12 @@ impl Evidence {
 
     #[track_caller]
     pub(crate) fn assert_shows_nothing(&self) {
-        assert!(self.0.len() > 50, "there is evidence");
-        let hits: Vec<_> = self.0.iter().filter(|(_, text)| shows(text)).collect();
+        assert!(self.texts.len() > 50, "there is evidence");
+        let is_hit = |text: &str| {
+            let mut secrets = self.secrets.iter();
+            shows(text) || secrets.any(|secret| text.contains(secret))
+        };
+        let hits: Vec<_> = self.texts.iter().filter(|it| is_hit(&it.1)).collect();
         assert!(
             hits.is_empty(),
             "{} secrets are shown: {hits:#?}",

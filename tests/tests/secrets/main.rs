@@ -7,6 +7,16 @@
     reason = "the helpers of a test fail as the test does"
 )]
 
+#[path = "../auth/browser.rs"]
+mod browser;
+#[path = "../fleet/mod.rs"]
+mod fleet;
+#[path = "../auth/folder.rs"]
+mod folder;
+#[path = "../auth/protected.rs"]
+mod protected;
+
+mod auth;
 mod capture;
 mod evidence;
 mod http;

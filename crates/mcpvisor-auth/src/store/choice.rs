@@ -11,7 +11,7 @@ use std::time::Duration;
 use mcpvisor_files::file_ops::READ_TIMEOUT;
 use mcpvisor_files::state_dir::StateDir;
 use serde::{Deserialize, Serialize};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::SharedStore;
 use super::encoding::PlainEncoding;
@@ -23,7 +23,7 @@ use super::sealed::{KeyringStore, StoreKey};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreChoice {
-    /// The keyring if it works, else files.
+    /// Where logins are stored already; for the first one the keyring if it works, else files.
     #[default]
     Auto,
     /// Encrypted files whose key is in the keyring.
@@ -122,11 +122,12 @@ impl StoreOpener {
             StoreChoice::Keyring => Ok(sealed_store(state, self.key(state).await?)),
             StoreChoice::Auto => {
                 let found = FoundRecords::of(state).await?;
+                // Logins that exist stay in use: a keyring that appears later does not hide them.
+                if found.plain && !found.sealed {
+                    return Ok(file_store());
+                }
                 match self.key(state).await {
-                    Ok(key) => {
-                        found.warn_ignored_files(state);
-                        Ok(sealed_store(state, key))
-                    }
+                    Ok(key) => Ok(sealed_store(state, key)),
                     Err(reason) if found.sealed => Err(reason.into()),
                     Err(reason) => {
                         debug!(%reason, "storing credentials in files");
@@ -165,12 +166,5 @@ impl FoundRecords {
         };
         let found = state.ops().run(&folder, READ_TIMEOUT, look).await;
         found.map_err(|source| StoreError::Folder { folder, source })
-    }
-
-    fn warn_ignored_files(&self, state: &StateDir) {
-        if self.plain && !self.sealed {
-            let folder = state.path(FOLDER);
-            warn!(folder = %folder.display(), "the keyring is used now, so plain credential files are ignored; log in again, or set authStore to \"file\"");
-        }
     }
 }

@@ -11,6 +11,9 @@ use crate::secret::Secret;
 /// The longest lifetime of a token; longer ones are clamped (ten years).
 pub const MAX_LIFETIME_SECONDS: u64 = 10 * 365 * 24 * 3600;
 
+/// The error code of a success that cannot be read.
+pub(crate) const INVALID_RESPONSE: &str = "invalid_response";
+
 /// Characters of an error code.
 const MAX_CODE_CHARS: usize = 64;
 
@@ -106,7 +109,7 @@ impl Exchange {
                 description => description,
             },
             error: code.unwrap_or_else(|| match success {
-                true => "invalid_response".to_owned(),
+                true => INVALID_RESPONSE.to_owned(),
                 false => format!("http_{}", status.as_u16()),
             }),
         }

@@ -99,6 +99,14 @@ pub enum EventKind {
         /// Which file, what is wrong with it, and what to do.
         problem: String,
     },
+    /// A person has to log in: `permanently_failed` with the class `authorization`. Follows that
+    /// change of state once the server's metadata was read, or could not be.
+    AuthorizationNeeded {
+        /// The issuer to log in to, if it could be found.
+        authorization_server: Option<String>,
+        /// The scopes that a login requests.
+        scopes: Vec<String>,
+    },
     /// A reload changed the server's settings.
     Reconfigured(ServerChange),
     /// A watched config file changed and was rejected; the fleet is unchanged.

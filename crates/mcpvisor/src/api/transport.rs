@@ -186,7 +186,8 @@ impl Transport {
         }
     }
 
-    /// Identifies the server across runs: a hash of the command and its arguments, or of the URL.
+    /// Identifies the server across runs: a hash of the command and its arguments, or of the URL and
+    /// the account.
     pub(crate) fn fingerprint(&self) -> String {
         let label = std::iter::once(self.label().as_bytes());
         match &self.0 {
@@ -194,9 +195,31 @@ impl Transport {
             TransportKind::Stdio(command) => fingerprint::of_parts(label.chain(command.identity())),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => {
-                fingerprint::of_parts(label.chain([endpoint.identity().as_bytes()]))
+                let account = endpoint.account().map(str::as_bytes);
+                let url = endpoint.identity().as_bytes();
+                fingerprint::of_parts(label.chain([url]).chain(account))
             }
             TransportKind::Channel { .. } => fingerprint::of_parts(label),
+        }
+    }
+
+    /// The account, where the server is used with several.
+    pub(crate) fn account(&self) -> Option<&str> {
+        match &self.0 {
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => endpoint.account(),
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => None,
+        }
+    }
+
+    /// The credential that the config itself provides, in parts; empty without one.
+    pub(crate) fn static_credential(&self) -> Vec<Vec<u8>> {
+        match &self.0 {
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => endpoint.static_credential(),
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => Vec::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! How a server is authorized, as its config says.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +8,10 @@ use mcpvisor_auth::Secret;
 use mcpvisor_auth::config::{
     ConfiguredClient, CredentialConfig, Grant, IdentityProvider, ResourceChoice,
 };
+use mcpvisor_core::InvalidSetting;
+
+use crate::api::transport::check::{ADDRESS, is_address, is_program, is_variable, refuse};
+use crate::secret::is_shown_variable;
 
 /// How long the headers of a helper are used, unless its config says otherwise.
 pub(crate) const DEFAULT_HELPER_TTL: Duration = Duration::from_secs(300);
@@ -98,6 +102,120 @@ pub struct IdentityProviderConfig {
 }
 
 impl AuthConfig {
+    /// Rejects settings that can never work.
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
+        self.check_grant()?;
+        self.check_addresses()?;
+        for (key, variable) in [
+            ("auth.clientSecretEnvVar", self.client_secret_env.as_deref()),
+            (
+                "auth.idp.idTokenEnvVar",
+                self.idp.as_ref().map(|idp| &*idp.id_token_env),
+            ),
+        ] {
+            let problem = "must be the name of a variable";
+            refuse(key, problem, variable.is_some_and(|it| !is_variable(it)))?;
+        }
+        let helper = self.headers_helper.as_ref();
+        refuse(
+            "auth.headersHelper",
+            "must begin with the program to run",
+            helper.is_some_and(|words| !words.first().is_some_and(|it| is_program(it))),
+        )?;
+        refuse(
+            "auth.headersHelperTtl",
+            "must be longer than 0; leave it out for the default",
+            self.headers_helper_ttl.is_some_and(|ttl| ttl.is_zero()),
+        )?;
+        refuse(
+            "auth.account",
+            "must not be empty; leave it out for the only account",
+            self.account.as_deref() == Some(""),
+        )
+    }
+
+    /// Rejects a grant without what it needs.
+    fn check_grant(&self) -> Result<(), InvalidSetting> {
+        const GRANT: &str = "auth.grant";
+        let has_client = self.client_id.as_deref().is_some_and(|id| !id.is_empty());
+        let has_secret = self.client_secret_env.is_some() || self.client_secret.is_some();
+        match self.grant {
+            AuthGrant::AuthorizationCode | AuthGrant::DeviceCode => Ok(()),
+            AuthGrant::ClientCredentials => {
+                let problem = "is \"client_credentials\", which needs \"clientId\"";
+                refuse(GRANT, problem, !has_client)?;
+                let problem = "is \"client_credentials\", which needs \"clientSecretEnvVar\" or \
+                               \"privateKeyFile\"";
+                refuse(
+                    GRANT,
+                    problem,
+                    !has_secret && self.private_key_file.is_none(),
+                )
+            }
+            AuthGrant::JwtBearer => refuse(
+                GRANT,
+                "is \"jwt_bearer\", which needs \"clientSecretEnvVar\", the variable that holds \
+                 the assertion",
+                !has_secret,
+            ),
+            AuthGrant::Enterprise => {
+                let problem = "is \"enterprise\", which needs \"idp\" with \"issuer\", \
+                               \"clientId\" and \"idTokenEnvVar\"";
+                let idp = self.idp.as_ref();
+                let is_whole = |idp: &IdentityProviderConfig| {
+                    !idp.issuer.is_empty()
+                        && !idp.client_id.is_empty()
+                        && !idp.id_token_env.is_empty()
+                };
+                refuse(GRANT, problem, !idp.is_some_and(is_whole))
+            }
+        }
+    }
+
+    fn check_addresses(&self) -> Result<(), InvalidSetting> {
+        let idp = self.idp.as_ref();
+        let addresses = [
+            ("auth.issuer", self.issuer.as_deref()),
+            ("auth.redirectUri", self.redirect_uri.as_deref()),
+            ("auth.idp.issuer", idp.map(|idp| &*idp.issuer)),
+            (
+                "auth.idp.tokenEndpoint",
+                idp.and_then(|idp| idp.token_endpoint.as_deref()),
+            ),
+        ];
+        for (key, address) in addresses {
+            refuse(key, ADDRESS, address.is_some_and(|it| !is_address(it)))?;
+        }
+        let document = self.client_metadata_url.as_deref();
+        let is_https = |url: &str| is_address(url) && url.starts_with("https://");
+        refuse(
+            "auth.clientMetadataUrl",
+            "must be an address that begins with https://",
+            document.is_some_and(|url| !is_https(url)),
+        )
+    }
+
+    /// The variables that it reads.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
+        let id_token = self.idp.as_ref().map(|idp| &*idp.id_token_env);
+        self.client_secret_env
+            .as_deref()
+            .into_iter()
+            .chain(id_token)
+    }
+
+    /// What must not be shown: the client's secret, and the values of its variables.
+    pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Vec<String> {
+        let values = self
+            .variables()
+            .filter_map(|name| variable(OsStr::new(name)));
+        let values = values.filter_map(|value| value.into_string().ok());
+        let values = values.map(|value| value.trim().to_owned());
+        let literal = self.client_secret.iter();
+        let literal = literal.map(|secret| secret.expose().to_owned());
+        values.chain(literal).collect()
+    }
+
     /// What the credential layer needs. Reads variables and the key file.
     pub(crate) fn resolve(
         &self,
@@ -107,7 +225,11 @@ impl AuthConfig {
         let read = |name: &str| {
             let value = variable(name).and_then(|value| value.into_string().ok());
             let value = value.filter(|value| !value.trim().is_empty());
-            let value = value.ok_or_else(|| format!("{name} is not set"))?;
+            let shown = || match is_shown_variable(name) {
+                true => format!("the variable {name} is not set"),
+                false => "a variable of \"auth\" is not set".to_owned(),
+            };
+            let value = value.ok_or_else(shown)?;
             Ok::<Secret, String>(Secret::new(value.trim()))
         };
         let mut config = CredentialConfig::new(server_url);

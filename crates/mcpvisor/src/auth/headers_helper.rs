@@ -41,11 +41,12 @@ pub(crate) async fn run(command: &[String]) -> Result<Vec<(HeaderName, HeaderVal
     let finished = tokio::time::timeout(HELPER_TIMEOUT, finish).await;
     let finished = finished.map_err(|_| format!("{program}: no end within {HELPER_TIMEOUT:?}"))?;
     let (output, status) = finished.map_err(|error| format!("{program}: {error}"))?;
-    if !status.success() {
-        return Err(format!("{program}: {status}"));
-    }
+    // First, since the closed pipe may have ended it.
     if output.len() as u64 > MAX_OUTPUT {
         return Err(format!("{program}: more than {MAX_OUTPUT} bytes of output"));
+    }
+    if !status.success() {
+        return Err(format!("{program}: {status}"));
     }
     parse(&output).ok_or_else(|| {
         format!("{program}: its output is neither a JSON object of headers nor a token")
@@ -85,10 +86,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_helper_prints_headers_or_a_token() {
-        let headers = run(&shell(
-            "echo '{\"X-Key\":\"k\",\"Authorization\":\"Basic x\"}'",
-        ));
-        let headers = headers.await.unwrap();
+        let object = shell("echo '{\"X-Key\":\"k\",\"Authorization\":\"Basic x\"}'");
+        let headers = run(&object).await.unwrap();
         assert_eq!(headers.len(), 2);
         assert!(headers.iter().all(|(_, value)| value.is_sensitive()));
         for script in ["echo token-1", "printf 'Bearer token-1\\n'"] {

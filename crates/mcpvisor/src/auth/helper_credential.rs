@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use mcpvisor_auth::renewal::MIN_RENEWAL_INTERVAL;
 use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::RenewalFailure;
 use tokio::time::Instant;
@@ -33,10 +34,14 @@ impl HelperCredential {
     pub(super) fn new(command: Vec<String>, ttl: Option<Duration>) -> Self {
         Self {
             command,
-            ttl: ttl.unwrap_or(DEFAULT_HELPER_TTL),
+            ttl: ttl.unwrap_or(DEFAULT_HELPER_TTL).max(MIN_RENEWAL_INTERVAL),
             running: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         }
+    }
+
+    pub(super) fn command(&self) -> &[String] {
+        &self.command
     }
 
     fn state(&self) -> MutexGuard<'_, HelperState> {

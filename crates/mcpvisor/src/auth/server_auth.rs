@@ -9,6 +9,12 @@ use std::time::Duration;
 use mcpvisor_auth::AuthError;
 #[cfg(feature = "auth")]
 use mcpvisor_auth::credential::{Credential, STORE_POLL, TokenRevision};
+#[cfg(feature = "auth")]
+use mcpvisor_auth::discovery::discover;
+#[cfg(feature = "auth")]
+use mcpvisor_auth::renewal::MIN_RENEWAL_INTERVAL;
+#[cfg(feature = "auth")]
+use mcpvisor_auth::scopes;
 use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Action, Fault, FaultClass, PermanentFailure, RenewalFailure};
 #[cfg(feature = "auth")]
@@ -24,9 +30,9 @@ use crate::api::transport::Transport;
 use crate::api::transport::TransportKind;
 use crate::fleet::host::Host;
 
-/// Shortest time between two renewals that are due by themselves.
+/// Time to find out where a person has to log in.
 #[cfg(feature = "auth")]
-const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How one server is authorized. Clones share it.
 #[derive(Debug, Clone)]
@@ -93,6 +99,7 @@ impl ServerAuth {
     }
 
     /// Another credential than the refused one.
+    #[cfg_attr(not(feature = "auth"), allow(unused_variables))]
     pub(crate) async fn renew(
         &self,
         refused: CredentialRevision,
@@ -144,6 +151,7 @@ impl ServerAuth {
     }
 
     /// Waits until another credential than this one is in use. Renews it when it is due.
+    #[cfg_attr(not(feature = "auth"), allow(unused_variables))]
     pub(crate) async fn next_change(&self, from: CredentialRevision) {
         match self {
             Self::Static => std::future::pending().await,
@@ -164,8 +172,10 @@ impl ServerAuth {
                             drop(credential.load().await);
                         }
                         () = sleep_until(due) => {
-                            drop(self.renew(from).await);
-                            tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                            // A new token is reported at once, while the old one is still valid.
+                            if self.renew(from).await.is_err() {
+                                tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                            }
                         }
                     }
                 }
@@ -174,8 +184,9 @@ impl ServerAuth {
             Self::Helper(helper) => {
                 while self.current().revision == from {
                     sleep_until(helper.due()).await;
-                    drop(helper.fresh().await);
-                    tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                    if helper.fresh().await.is_err() {
+                        tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                    }
                 }
             }
         }
@@ -187,6 +198,61 @@ impl ServerAuth {
             #[cfg(feature = "auth")]
             Self::OAuth(credential) => drop(credential.wait_for_login().await),
             _ => std::future::pending().await,
+        }
+    }
+
+    /// Where a person logs in, and with which scopes; `None` if no login can help.
+    pub(crate) async fn login_details(&self) -> Option<(Option<String>, Vec<String>)> {
+        match self {
+            #[cfg(feature = "auth")]
+            Self::OAuth(credential) if !credential.renews_alone() => {
+                let (http, challenge) = (credential.http(), credential.challenge());
+                let found = discover(&*http, credential.config(), &challenge);
+                let found = tokio::time::timeout(DISCOVERY_TIMEOUT, found).await;
+                Some(match found {
+                    Ok(Ok(found)) => {
+                        let config = credential.config();
+                        let scopes = scopes::select(config, &challenge, &found, &[], &[]);
+                        (Some(found.server.issuer), scopes)
+                    }
+                    Ok(Err(_)) | Err(_) => (None, challenge.scopes.unwrap_or_default()),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads the stored token, to know whose lists may be shown.
+    pub(crate) async fn load(&self) {
+        #[cfg(feature = "auth")]
+        if let Self::OAuth(credential) = self
+            && let Err(problem) = credential.load().await
+        {
+            tracing::debug!(%problem, "cannot read the stored token");
+        }
+    }
+
+    /// What distinguishes the present credential from others of the same account, as far as the
+    /// server may list something else for it. Empty without one.
+    pub(crate) fn identity(&self) -> Vec<String> {
+        match self {
+            Self::Static => Vec::new(),
+            #[cfg(feature = "auth")]
+            Self::OAuth(credential) => credential.current().map_or_else(Vec::new, |token| {
+                let mut scopes = token.scopes().to_vec();
+                scopes.sort_unstable();
+                scopes.dedup();
+                let issuer = ["oauth".to_owned(), token.issuer().to_owned()];
+                issuer.into_iter().chain(scopes).collect()
+            }),
+            // Its headers may differ at every run.
+            #[cfg(feature = "auth")]
+            Self::Helper(helper) => {
+                let words = helper.command().iter().cloned();
+                std::iter::once("helper".to_owned()).chain(words).collect()
+            }
+            #[cfg(feature = "auth")]
+            Self::Invalid(_) => Vec::new(),
         }
     }
 

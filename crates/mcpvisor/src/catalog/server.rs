@@ -67,6 +67,16 @@ impl ServerCatalog {
             && self.resource_templates.is_empty()
     }
 
+    /// Whether this list has items.
+    pub(crate) fn lists_any(&self, list: ListKind) -> bool {
+        match list {
+            ListKind::Tools => !self.tools.is_empty(),
+            ListKind::Prompts => !self.prompts.is_empty(),
+            ListKind::Resources => !self.resources.is_empty(),
+            ListKind::Templates => !self.resource_templates.is_empty(),
+        }
+    }
+
     /// Shares the lists that are equal in the old catalog.
     pub(crate) fn share(&mut self, old: &Self) {
         share(&mut self.tools, &old.tools);

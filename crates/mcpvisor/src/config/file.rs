@@ -14,6 +14,7 @@ mod json;
 mod keys;
 mod load;
 mod nearest;
+mod raw_auth;
 mod raw_entry;
 mod redacted_excerpt;
 mod schema;
@@ -30,10 +31,13 @@ pub use nearest::nearest_name;
 pub use schema::schema;
 pub use to_json::Arguments;
 
+#[cfg(all(feature = "auth", feature = "stdio"))]
+#[cfg(test)]
+mod auth_tests;
 #[cfg(all(feature = "diagnostics", feature = "stdio", feature = "http"))]
 #[cfg(test)]
 mod fuzz;
-#[cfg(all(feature = "stdio", feature = "http"))]
+#[cfg(all(feature = "stdio", feature = "auth"))]
 #[cfg(test)]
 mod roundtrip;
 #[cfg(all(feature = "stdio", feature = "http"))]

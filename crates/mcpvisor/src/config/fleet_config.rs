@@ -7,6 +7,8 @@ use mcpvisor_core::{GovernorSettings, ServerName};
 
 use super::{ConfigProblem, Location, ServerConfig};
 use crate::api::status::ServerStatus;
+#[cfg(feature = "auth")]
+use crate::auth::StoreChoice;
 
 /// The config of a fleet: its servers, and the problems of unusable entries.
 ///
@@ -30,6 +32,9 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// Limits of concurrent connects. The default depends on the machine.
     pub connects: Option<GovernorSettings>,
+    /// Where tokens are stored.
+    #[cfg(feature = "auth")]
+    pub auth_store: Option<StoreChoice>,
     /// The positions of the servers that came from a file.
     pub origins: BTreeMap<ServerName, Location>,
 }
@@ -67,6 +72,14 @@ impl Config {
     #[must_use]
     pub fn connects(mut self, connects: GovernorSettings) -> Self {
         self.connects = Some(connects);
+        self
+    }
+
+    /// Sets where tokens are stored.
+    #[cfg(feature = "auth")]
+    #[must_use]
+    pub fn auth_store(mut self, store: StoreChoice) -> Self {
+        self.auth_store = Some(store);
         self
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::file::ConfigError;
-#[cfg(feature = "stdio")]
+#[cfg(any(feature = "stdio", feature = "auth"))]
 use super::redact_args::redact_args;
 #[cfg(feature = "http")]
 use super::redact_args::{HIDDEN, redact_url};
@@ -188,10 +188,7 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
         #[cfg(feature = "stdio")]
         TransportKind::Stdio(command) => {
             let parts = command.parts();
-            let line = std::iter::once(parts.program.clone().into_owned());
-            let line: Vec<String> = line.chain(redact_args(&parts.args)).collect();
-            let line: Vec<String> = line.iter().map(|word| quoted(word)).collect();
-            facts.push(fact("command", line.join(" ")));
+            facts.push(fact("command", command_line(&parts.program, &parts.args)));
             facts.extend(parts.cwd.as_ref().map(|cwd| fact("in", cwd.as_str())));
             let names = parts.env.iter().map(|(name, _)| name.as_str());
             facts.extend(listed("sets", names));
@@ -218,6 +215,8 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
             facts.extend(listed("trusts certificates", certificates));
             let own = parts.client_certificate.iter().map(String::as_str);
             facts.extend(listed("shows certificate", own));
+            #[cfg(feature = "auth")]
+            auth(&endpoint.auth, &mut facts, &mut hidden);
             hidden.insert("url".to_owned(), parts.url.to_owned());
             let values = parts.headers.iter();
             let values =
@@ -227,6 +226,48 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
         TransportKind::Channel { label, .. } => facts.push(fact("transport", *label)),
     }
     (facts, hidden)
+}
+
+/// The facts and the hidden values of authorization: what runs, what is read, and where it is sent.
+#[cfg(feature = "auth")]
+fn auth(
+    auth: &crate::auth::AuthConfig,
+    facts: &mut Vec<Fact>,
+    hidden: &mut BTreeMap<String, String>,
+) {
+    let helper = auth.headers_helper.as_deref().and_then(<[_]>::split_first);
+    if let Some((program, args)) = helper {
+        facts.push(fact("runs", command_line(program, args)));
+        hidden.insert("runs".to_owned(), serde_json::json!(args).to_string());
+    }
+    let issuer = auth.issuer.as_deref().map(redact_url);
+    facts.extend(issuer.map(|url| fact("issuer", url)));
+    let shown = |name: &'_ str| match crate::secret::is_shown_variable(name) {
+        true => quoted(name),
+        false => HIDDEN.to_owned(),
+    };
+    let secret = auth.client_secret_env.as_deref();
+    facts.extend(secret.map(|name| fact("secret in", shown(name))));
+    let key = auth.private_key_file.as_deref();
+    let key = key.map(|file| quoted(&file.to_string_lossy()));
+    facts.extend(key.map(|file| fact("key in", file)));
+    if let Some(idp) = &auth.idp {
+        let endpoint = idp.token_endpoint.as_ref().unwrap_or(&idp.issuer);
+        facts.push(fact("idp", redact_url(endpoint)));
+        facts.push(fact("id token in", shown(&idp.id_token_env)));
+    }
+    if let Some(secret) = &auth.client_secret {
+        hidden.insert("client secret".to_owned(), secret.expose().to_owned());
+    }
+}
+
+/// A command as one line of a shell, with its credentials redacted.
+#[cfg(any(feature = "stdio", feature = "auth"))]
+fn command_line<A: AsRef<str>>(program: &str, args: &[A]) -> String {
+    let args: Vec<String> = args.iter().map(|arg| arg.as_ref().to_owned()).collect();
+    let line = std::iter::once(program.to_owned()).chain(redact_args(&args));
+    let line: Vec<String> = line.map(|word| quoted(&word)).collect();
+    line.join(" ")
 }
 
 /// The names as one fact, if there are any.

@@ -143,6 +143,23 @@ mod tests {
         ActiveConfig::new(ServerConfig::new("a", endpoint).unwrap(), before)
     }
 
+    #[cfg(feature = "auth")]
+    #[test]
+    fn an_account_has_a_fingerprint_of_its_own() {
+        let of = |account: Option<&str>| {
+            let auth = crate::auth::AuthConfig {
+                account: account.map(str::to_owned),
+                ..Default::default()
+            };
+            let endpoint = Transport::http("http://localhost").auth(auth);
+            let server = ServerConfig::new("a", endpoint).unwrap();
+            ActiveConfig::new(server, None).fingerprint().to_owned()
+        };
+        assert_eq!(of(Some("one")), of(Some("one")));
+        assert_ne!(of(Some("one")), of(Some("two")));
+        assert_ne!(of(Some("one")), of(None));
+    }
+
     #[test]
     fn secrets_before_the_last_reloads_are_still_redacted() {
         let first = with("canary-1", None);

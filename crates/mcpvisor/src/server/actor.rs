@@ -165,8 +165,9 @@ impl ServerState {
             ServerMessage::ListFetched {
                 generation,
                 list,
+                owner,
                 result,
-            } => self.list_fetched(generation, list, result),
+            } => self.list_fetched(generation, list, owner, result),
             ServerMessage::ListProcessed(processed) => self.list_processed(*processed),
             ServerMessage::ToolsRefiltered(refiltered) => self.tools_refiltered(*refiltered),
             ServerMessage::RefreshExpiredLists => self.step(Input::ListsUsed),
@@ -231,6 +232,7 @@ impl ServerState {
             // The machine leaves a disabled server disabled.
             ConnectionUpdate::Reconnect => {
                 self.slot.forget_era();
+                self.drop_lists_of_other_account();
                 self.step(Input::TransportChanged);
             }
         }

@@ -15,9 +15,15 @@ impl ServerSlot {
         if config.pin {
             self.load_approvals().await;
         }
-        let (slot, with) = (Arc::clone(self), Arc::clone(&config));
+        #[cfg(feature = "http")]
+        if self.catalog_cache.is_enabled() {
+            // Without the token in time, no list of an authorized server is known to be its own.
+            let _ = tokio::time::timeout(READ_TIMEOUT, self.auth().load()).await;
+        }
+        let owner = self.catalog_owner();
+        let (slot, with) = (Arc::clone(self), owner.clone());
         let read = self.catalog_cache.run_within(READ_TIMEOUT, move |cache| {
-            let Some(fetched) = cache.read(with.fingerprint()) else {
+            let Some(fetched) = cache.read(&with) else {
                 return Ok(None);
             };
             let mut visible = slot.visible_part(&fetched);
@@ -36,6 +42,7 @@ impl ServerSlot {
             let lists = &mut self.restart_state().lists;
             lists.fetched = fetched;
             lists.fetched_with = Arc::clone(&config);
+            lists.owner = owner;
             lists.visible = Arc::clone(&visible);
         }
         if publish && config.enabled {
@@ -82,9 +89,16 @@ impl ServerSlot {
 
     async fn save(self: &Arc<Self>) {
         self.catalog_cache.pending().dirty = false;
-        let (fetched, config) = self.fetched_lists();
+        let (fetched, owner) = {
+            let lists = &self.restart_state().lists;
+            if !lists.foreign.is_empty() {
+                // Saved once they are fetched by the present owner too.
+                return;
+            }
+            (Arc::clone(&lists.fetched), lists.owner.clone())
+        };
         let write = move |cache: &CatalogCache| {
-            cache.write(config.fingerprint(), &fetched);
+            cache.write(&owner, &fetched);
             Ok(None::<()>)
         };
         if let Err(problem) = self.catalog_cache.run_within(WRITE_TIMEOUT, write).await

@@ -22,6 +22,9 @@ pub(super) struct ListProgress {
     pub(super) tools_fetched_on: Generation,
     /// Grows with every change of the approvals.
     pub(super) approvals_revision: u64,
+    /// Who the lists of the present connection belong to, once its credential is known.
+    #[cfg(feature = "http")]
+    pub(super) owner: Option<String>,
     /// Why a list could not be fetched, and on which connection.
     pub(super) failures: BTreeMap<ListKind, (Generation, Fault)>,
 }
@@ -33,11 +36,12 @@ impl ServerState {
         &mut self,
         generation: Generation,
         list: ListKind,
+        owner: String,
         result: Result<(ListItems, Option<Duration>), FetchFailure>,
     ) {
         let (outcome, class, problem) = match result {
             Ok((items, time_to_live)) => {
-                return self.process_list(generation, list, items, time_to_live);
+                return self.process_list(generation, list, owner, items, time_to_live);
             }
             Err(FetchFailure::Refused(problem)) => {
                 (FetchOutcome::Refused, FaultClass::Discovery, problem)
@@ -59,6 +63,7 @@ impl ServerState {
         &mut self,
         generation: Generation,
         list: ListKind,
+        owner: String,
         items: ListItems,
         time_to_live: Option<Duration>,
     ) {
@@ -75,6 +80,7 @@ impl ServerState {
             time_to_live,
             catalog,
             config: config.unwrap_or_else(|| self.slot.config()),
+            owner,
             attempts: 0,
         };
         if is_large {
@@ -134,12 +140,14 @@ impl ServerState {
             list,
             time_to_live,
             config,
+            owner,
             ..
         } = processed.fetched;
         if self.is_current(generation) {
             self.lists.failures.remove(&list);
             {
                 let known = &mut self.slot.restart_state().lists;
+                known.set_owner(list, owner);
                 known.fetched = Arc::new(processed.all);
                 known.fetched_with = config;
             }

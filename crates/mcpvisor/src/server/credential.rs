@@ -1,11 +1,14 @@
 //! The credential of a server, as its actor sees it: renewals, and waiting for another one.
 
+use std::sync::Arc;
+
 use mcpvisor_core::machine::{Fault, FaultClass, RenewalFailure};
 use mcpvisor_core::{CredentialRevision, Input, StateName};
 use tokio::task::JoinHandle;
 
 use super::actor::ServerState;
 use super::message::ServerMessage;
+use crate::api::events::EventKind;
 use crate::auth::ServerAuth;
 use crate::connection::Command;
 
@@ -34,6 +37,7 @@ impl ServerState {
             Ok(credential) => {
                 // The calls that follow must carry it, and commands are processed in order.
                 self.update_authorization();
+                self.update_catalog_owner();
                 self.step(Input::CredentialRenewed { credential });
             }
             Err(failure) => {
@@ -50,6 +54,7 @@ impl ServerState {
     /// Another credential is in use.
     pub(super) fn credential_changed(&mut self) {
         self.update_authorization();
+        self.update_catalog_owner();
         let credential = self.slot.auth().current().revision;
         self.step(Input::CredentialChanged { credential });
     }
@@ -68,6 +73,7 @@ impl ServerState {
     pub(super) fn watch_credential(&mut self, state: StateName) {
         let auth = self.slot.auth();
         self.credential_watch = None;
+        self.lists.owner = None;
         if matches!(*auth, ServerAuth::Static) {
             return;
         }
@@ -86,10 +92,26 @@ impl ServerState {
                     }
                 }
             }),
-            StateName::PermanentlyFailed if needs_login => tokio::spawn(async move {
-                auth.wait_for_login().await;
-                report();
-            }),
+            StateName::PermanentlyFailed if needs_login => {
+                let (slot, generation) =
+                    (Arc::clone(&self.slot), self.machine.durable().generation);
+                tokio::spawn(async move {
+                    let announce = async {
+                        if let Some((authorization_server, scopes)) = auth.login_details().await {
+                            let needed = EventKind::AuthorizationNeeded {
+                                authorization_server,
+                                scopes,
+                            };
+                            slot.emit(generation, needed);
+                        }
+                    };
+                    let heal = async {
+                        auth.wait_for_login().await;
+                        report();
+                    };
+                    tokio::join!(announce, heal);
+                })
+            }
             StateName::PermanentlyFailed
             | StateName::Connecting
             | StateName::Reconnecting

@@ -178,6 +178,7 @@ impl ServerState {
         let fetch = internal_requests::fetch(connection.internal_requests(), list, settings);
         let (slot, config) = (Arc::clone(&self.slot), Arc::clone(&connection.config));
         let actor = self.myself.clone();
+        let owner = slot.catalog_owner();
         tokio::spawn(async move {
             let result = fetch.await;
             if let Ok((ListItems::Tools(tools), _)) = &result {
@@ -187,6 +188,7 @@ impl ServerState {
             let _ = actor.send_message(ServerMessage::ListFetched {
                 generation,
                 list,
+                owner,
                 result,
             });
         });

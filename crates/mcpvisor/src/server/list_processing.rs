@@ -33,6 +33,8 @@ pub(crate) struct FetchedList {
     pub(super) catalog: ServerCatalog,
     /// The config of the connection that fetched it.
     pub(super) config: Arc<ActiveConfig>,
+    /// Who it belongs to.
+    pub(super) owner: String,
     /// Off-thread attempts whose inputs changed meanwhile.
     pub(super) attempts: u32,
 }
@@ -122,6 +124,15 @@ impl ProcessedList {
 }
 
 impl VisibleChange {
+    /// Lists that are dropped.
+    pub(super) fn dropped(catalog: ServerCatalog, diff: ListDiff) -> Self {
+        Self {
+            catalog,
+            diff,
+            newly_held: Vec::new(),
+        }
+    }
+
     fn new(slot: &ServerSlot, list: ListKind, fetched: &ServerCatalog, inputs: &Inputs) -> Self {
         let mut catalog = slot.visible_part(fetched);
         let old = &*inputs.visible;
@@ -172,6 +183,7 @@ impl ServerState {
     /// Processes a list on a blocking thread, which reports back with a message.
     pub(super) fn process_off_thread(&self, fetched: FetchedList) {
         let (generation, list) = (fetched.generation, fetched.list);
+        let owner = fetched.owner.clone();
         let (slot, inputs) = (Arc::clone(&self.slot), self.processing_inputs());
         let myself = self.myself.clone();
         tokio::spawn(async move {
@@ -181,6 +193,7 @@ impl ServerState {
                 Err(problem) => ServerMessage::ListFetched {
                     generation,
                     list,
+                    owner,
                     result: Err(FetchFailure::Failed(problem.to_string())),
                 },
             };

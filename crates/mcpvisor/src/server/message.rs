@@ -66,6 +66,8 @@ pub(crate) enum ServerMessage {
         generation: Generation,
         /// Which list.
         list: ListKind,
+        /// Who it belongs to: [`ServerSlot::catalog_owner`](super::slot::ServerSlot).
+        owner: String,
         /// The items, and how long they stay valid if the server says so.
         result: Result<(ListItems, Option<Duration>), FetchFailure>,
     },

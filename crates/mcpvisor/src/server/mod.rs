@@ -7,6 +7,7 @@ mod approvals;
 pub(crate) mod argument_check;
 pub(crate) mod call;
 pub(crate) mod call_admission;
+mod catalog_owner;
 mod catalog_saving;
 mod catalog_update;
 mod connection_events;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mcpvisor_core::{Durable, KnownEra};
+use mcpvisor_core::{Durable, KnownEra, ListKind};
 use rmcp::model::LoggingLevel;
 
 use super::active_config::ActiveConfig;
@@ -32,6 +32,11 @@ pub(super) struct KnownLists {
     pub(super) fetched: Arc<ServerCatalog>,
     /// The config of the connection that fetched them.
     pub(super) fetched_with: Arc<ActiveConfig>,
+    /// Who they belong to: [`ServerSlot::catalog_owner`](super::slot::ServerSlot). The last one that
+    /// fetched any of them.
+    pub(super) owner: String,
+    /// Lists that still belong to the owner before.
+    pub(super) foreign: BTreeSet<ListKind>,
     /// What callers may see of them; published in states that publish a catalog.
     pub(super) visible: Arc<ServerCatalog>,
     /// An event announced the held tools in `visible`. False for a catalog of an earlier run.
@@ -69,6 +74,8 @@ impl RestartState {
             lists: KnownLists {
                 fetched: Arc::default(),
                 fetched_with: Arc::clone(config),
+                owner: config.fingerprint().to_owned(),
+                foreign: BTreeSet::new(),
                 visible: Arc::default(),
                 held_announced: false,
                 problem_announced: false,

@@ -1,7 +1,8 @@
 //! The cached catalog of a server.
 //!
 //! It serves readers from the start, marked stale, until the server is listed. A file that cannot
-//! be read, or that belongs to another transport, is ignored.
+//! be read, or that belongs to another server, account or credential,
+//! is ignored.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,8 +28,9 @@ const VERSION: u32 = 1;
 struct CacheFile {
     version: u32,
     server: String,
-    /// The fingerprint of the transport that listed it.
-    transport: String,
+    /// Who it belongs to: a hash of the server, its account and the credential.
+    #[serde(rename = "transport")]
+    owner: String,
     tools: Vec<Tool>,
     prompts: Vec<Prompt>,
     resources: Vec<Resource>,
@@ -91,9 +93,9 @@ impl CatalogCache {
         folder.ops().run(&path, within, move || work(&store)).await
     }
 
-    /// Reads the catalog, if it was listed over this transport. May block forever: called through
+    /// Reads the catalog, if it belongs to this owner. May block forever: called through
     /// [`run_within`](Self::run_within).
-    pub(crate) fn read(&self, transport: &str) -> Option<ServerCatalog> {
+    pub(crate) fn read(&self, owner: &str) -> Option<ServerCatalog> {
         let folder = self.folder.as_ref()?;
         let file = self.file();
         let contents = folder.read(&file).transpose()?;
@@ -109,7 +111,7 @@ impl CatalogCache {
         };
         let ours = cached.version == VERSION
             && cached.server == self.server.as_str()
-            && cached.transport == transport;
+            && cached.owner == owner;
         ours.then(|| ServerCatalog {
             stale: true,
             tools: cached.tools.into(),
@@ -121,7 +123,7 @@ impl CatalogCache {
     }
 
     /// Writes the lists as they were fetched. May block forever, like [`read`](Self::read).
-    pub(crate) fn write(&self, transport: &str, listed: &ServerCatalog) {
+    pub(crate) fn write(&self, owner: &str, listed: &ServerCatalog) {
         let Some(folder) = &self.folder else {
             return;
         };
@@ -129,7 +131,7 @@ impl CatalogCache {
         let contents = CacheFile {
             version: VERSION,
             server: self.server.as_str().to_owned(),
-            transport: transport.to_owned(),
+            owner: owner.to_owned(),
             tools: listed.tools.to_vec(),
             prompts: listed.prompts.to_vec(),
             resources: listed.resources.to_vec(),
@@ -168,7 +170,7 @@ mod tests {
         };
         store.write("here", &listed);
         assert_eq!(store.read("here").as_ref(), Some(&listed));
-        assert_eq!(store.read("there"), None, "listed over another transport");
+        assert_eq!(store.read("there"), None, "it belongs to another owner");
         let file = store.file();
         let whole = folder.read(&file).unwrap().unwrap();
         for length in 0..whole.len() {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::address::AddressPolicy;
 use crate::config::IdentityProvider;
 use crate::grants::enterprise::exchange_at;
 
@@ -71,7 +72,7 @@ async fn the_token_endpoint_of_the_identity_provider_is_found_by_its_issuer() {
     result.unwrap();
     assert_eq!(
         fixture.sent(0).url,
-        "https://idp.example.com/.well-known/openid-configuration"
+        "https://idp.example.com/.well-known/oauth-authorization-server"
     );
     assert_eq!(fixture.sent(1).url, "https://idp.example.com/t");
     for refused in [
@@ -83,7 +84,8 @@ async fn the_token_endpoint_of_the_identity_provider_is_found_by_its_issuer() {
     ] {
         let (result, fixture) = exchange(refused).await;
         result.unwrap_err();
-        assert_eq!(fixture.http.requests().len(), 1);
+        let mut urls = fixture.http.requests().into_iter().map(|sent| sent.url);
+        assert!(urls.all(|url| url.contains("/.well-known/")));
     }
 }
 

@@ -136,10 +136,19 @@ async fn the_file_store_does_not_ask_the_keyring() {
 }
 
 #[tokio::test]
+async fn logins_in_files_stay_in_use_when_a_keyring_appears() {
+    let (dir, keyring) = (TestDir::new("appears"), FakeKeyring::new(Mood::Works));
+    dir.files().save(record()).await.unwrap();
+    let store = open(keyring.process(), StoreChoice::Auto, &dir).await;
+    assert_eq!((store.name(), keyring.calls()), ("file", 0));
+    assert_eq!(store.find(URL, "").await.unwrap(), [record()]);
+}
+
+#[tokio::test]
 async fn a_failed_keyring_never_leads_back_to_older_files() {
     let (dir, keyring) = (TestDir::new("older"), FakeKeyring::new(Mood::Works));
     dir.files().save(record()).await.unwrap();
-    let store = open(keyring.process(), StoreChoice::Auto, &dir).await;
+    let store = open(keyring.process(), StoreChoice::Keyring, &dir).await;
     assert_eq!(store.find(URL, "").await.unwrap(), [], "its own alone");
     let mut newer = record();
     newer.revision = 2;

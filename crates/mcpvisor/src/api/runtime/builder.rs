@@ -46,6 +46,10 @@ impl RuntimeBuilder {
         self.servers.extend(config.servers);
         self.connects = config.connects.or(self.connects);
         self.state_dir = config.state_dir.or(self.state_dir);
+        #[cfg(feature = "auth")]
+        if let Some(store) = config.auth_store {
+            self.resources.store = store;
+        }
         self
     }
 

@@ -84,11 +84,17 @@ impl super::HttpEndpoint {
             refuse("headers", HEADER, !is_header(name))?;
             refuse("headers", VALUE, value.contains(NOT_IN_HEADERS))?;
         }
+        #[cfg(feature = "auth")]
+        self.auth.check()?;
         Ok(())
     }
 }
 
-fn refuse(name: &'static str, problem: &'static str, is_wrong: bool) -> Result<(), InvalidSetting> {
+pub(crate) fn refuse(
+    name: &'static str,
+    problem: &'static str,
+    is_wrong: bool,
+) -> Result<(), InvalidSetting> {
     match is_wrong {
         true => Err(InvalidSetting::new(name, problem)),
         false => Ok(()),

@@ -21,6 +21,7 @@ pub(super) struct Document<'n> {
     defaults: Option<&'n Node>,
     state_dir: Option<&'n Node>,
     connects: Option<&'n Node>,
+    auth_store: Option<&'n Member>,
     /// Warnings about duplicate and misspelled keys at the top.
     warnings: Vec<ConfigProblem>,
     /// Whether variables are spelled as in opencode.
@@ -66,6 +67,7 @@ impl<'n> Document<'n> {
             defaults: find(top, keys::DEFAULTS).map(|member| &member.node),
             state_dir: find(top, keys::STATE_DIR).map(|member| &member.node),
             connects: find(top, keys::FLEET_CONNECTS).map(|member| &member.node),
+            auth_store: find(top, keys::AUTH_STORE),
             warnings: warn_top_keys(top, text),
             bare,
         })
@@ -93,6 +95,9 @@ impl<'n> Document<'n> {
         if let Some(node) = self.connects {
             let read = connects(node, &variables, text, &mut config);
             config.connects = Some(read.map_err(wrong)?);
+        }
+        if let Some(member) = self.auth_store {
+            auth_store(member, text, &mut config).map_err(wrong)?;
         }
         let by_name = count_by_name(self.servers);
         for (index, entry) in self.servers.iter().enumerate() {
@@ -205,6 +210,35 @@ fn state_dir(node: &Node, variables: &Variables<'_>) -> Result<PathBuf, Diagnost
     Ok(Path::new(&home).join(within))
 }
 
+/// Reads where tokens are stored.
+#[cfg(feature = "auth")]
+fn auth_store(member: &Member, _: &SourceText<'_>, config: &mut Config) -> Result<(), Diagnostic> {
+    use crate::auth::StoreChoice;
+    let store = entry_reader::choice(&keys::STORES, keys::AUTH_STORE, &member.node)?;
+    config.auth_store = Some(match store {
+        "keyring" => StoreChoice::Keyring,
+        "file" => StoreChoice::File,
+        _ => StoreChoice::Auto,
+    });
+    Ok(())
+}
+
+#[cfg(not(feature = "auth"))]
+fn auth_store(
+    member: &Member,
+    text: &SourceText<'_>,
+    config: &mut Config,
+) -> Result<(), Diagnostic> {
+    entry_reader::choice(&keys::STORES, keys::AUTH_STORE, &member.node)?;
+    let message = format!(
+        "{:?} is ignored: this build does not support authorization",
+        keys::AUTH_STORE
+    );
+    let diagnostic = Diagnostic::new(&member.key_span, message);
+    warn(vec![diagnostic], text, config);
+    Ok(())
+}
+
 /// Whether an object is an entry rather than an object of entries.
 fn is_entry(node: &Node) -> bool {
     let Value::Object(members) = &node.value else {
@@ -217,7 +251,7 @@ fn is_entry(node: &Node) -> bool {
 /// Warns about duplicates and misspellings of our keys at the top. Other keys are ignored: a config
 /// may be part of an editor's settings.
 fn warn_top_keys<'n>(top: &'n [Member], text: &SourceText<'_>) -> Vec<ConfigProblem> {
-    let ours = [keys::DEFAULTS, keys::STATE_DIR, keys::FLEET_CONNECTS];
+    let ours = keys::TOP;
     let known = |key: &str| ours.contains(&key) || keys::SERVERS.contains(&key);
     let mut seen = HashSet::new();
     let mut warning = |member: &'n Member| {

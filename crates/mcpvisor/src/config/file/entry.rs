@@ -20,6 +20,9 @@ use crate::config::{ConfigProblem, ServerConfig, Severity};
 /// Unknown keys that are named beside a missing one.
 const MAX_HINTS: usize = 3;
 
+/// Keys of authorization, as spelled in an entry.
+const AUTH_KEYS: [&str; 5] = ["auth", "oauth", "headersHelper", "scopes", "oauth_resource"];
+
 /// Reads an entry: the server, unless it cannot be used, and the problems.
 pub(super) fn read(
     entry: &Member,
@@ -236,6 +239,7 @@ fn stdio(
         "bearerTokenEnvVar",
     ];
     warn_unused(reader, &unused, "stdio");
+    warn_auth_unused(reader, "it does not apply to stdio");
     Ok(command.into())
 }
 
@@ -270,13 +274,7 @@ fn http(
         endpoint = endpoint.header(name, value);
     }
     if let Some(variable) = &raw.bearer_token_env {
-        if reader.is_invalid_variable(variable)
-            && let Some(span) = reader.value_span("bearerTokenEnvVar")
-        {
-            let message = "\"bearerTokenEnvVar\" must be the name of a variable that is set, not the \
-                           token itself";
-            reader.warn(span, message);
-        }
+        warn_pasted(reader, "bearerTokenEnvVar", variable, "token");
         endpoint = endpoint.bearer_token_env(variable);
     }
     for file in &raw.root_certificates {
@@ -288,6 +286,12 @@ fn http(
     for secret in raw.secrets.iter().chain(&reader.secrets) {
         endpoint = endpoint.secret(secret.expose());
     }
+    #[cfg(feature = "auth")]
+    {
+        endpoint = auth(endpoint, raw, reader);
+    }
+    #[cfg(not(feature = "auth"))]
+    warn_auth_unused(reader, "this build does not support authorization");
     for other in ["url", "serverUrl"] {
         if other != key
             && let Some(span) = reader.key_span(other)
@@ -299,6 +303,56 @@ fn http(
     warn_duplicate_headers(raw, reader);
     warn_unused(reader, &["command", "args", "env", "cwd"], "http");
     Ok(endpoint.into())
+}
+
+/// Warns if a value that should be the name of a variable may be the secret itself.
+#[cfg(feature = "http")]
+fn warn_pasted(reader: &mut EntryReader<'_>, key: &str, variable: &str, secret: &str) {
+    if reader.is_invalid_variable(variable)
+        && let Some(span) = reader.value_span(key)
+    {
+        let message =
+            format!("{key:?} must be the name of a variable that is set, not the {secret} itself");
+        reader.warn(span, message);
+    }
+}
+
+/// Sets how the server is authorized.
+#[cfg(feature = "auth")]
+fn auth(
+    endpoint: crate::HttpEndpoint,
+    raw: &RawEntry,
+    reader: &mut EntryReader<'_>,
+) -> crate::HttpEndpoint {
+    let raw = &raw.auth;
+    let variables = [
+        ("auth.clientSecretEnvVar", &raw.client_secret_env, "secret"),
+        ("auth.idp.idTokenEnvVar", &raw.idp.id_token_env, "token"),
+    ];
+    for (key, variable, secret) in variables {
+        if let Some(variable) = variable {
+            warn_pasted(reader, key, variable, secret);
+        }
+    }
+    if raw.headers_helper.is_empty() {
+        if let Some(span) = reader.value_span("auth.headersHelperTtl") {
+            let message = "\"auth.headersHelperTtl\" is ignored without \"headersHelper\"";
+            reader.warn(span, message);
+        }
+        if endpoint.has_static_credential() && raw.grant.or(raw.client_id.as_deref()).is_some() {
+            warn_auth_unused(reader, "the entry has a credential already");
+        }
+    }
+    endpoint.auth(raw.config())
+}
+
+/// Warns that the keys of authorization have no effect.
+fn warn_auth_unused(reader: &mut EntryReader<'_>, reason: &str) {
+    for key in AUTH_KEYS {
+        if let Some(span) = reader.key_span(key) {
+            reader.warn(span, format!("{key:?} is ignored: {reason}"));
+        }
+    }
 }
 
 #[cfg(not(feature = "http"))]

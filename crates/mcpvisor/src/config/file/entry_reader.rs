@@ -216,6 +216,11 @@ impl<'a> EntryReader<'a> {
                 let members = object(path, node)?;
                 self.object(members, &[keys], &format!("{path}."), raw)?;
             }
+            Kind::Auth(keys) => self.auth(keys, path, node, raw)?,
+            Kind::Choice(words, at) => *at(raw) = Some(choice(words, path, node)?),
+            Kind::Scopes(at) => *at(raw) = Some(self.scopes(path, node)?),
+            Kind::Port(at) => *at(raw) = Some(port(path, node)?),
+            Kind::CommandLine(at) => *at(raw) = self.command_line(path, node)?,
             Kind::Start => raw.settings.rest.lazy = is_lazy(path, node)?,
             Kind::Protocol => raw.protocol = Some(protocol(path, node)?),
             Kind::Command => self.command(path, node, raw)?,
@@ -243,6 +248,60 @@ impl<'a> EntryReader<'a> {
             _ => raw.program = Some(self.text(path, node)?),
         }
         Ok(())
+    }
+
+    /// Reads a section of authorization. Other clients write `"auth": "oauth"` and `"oauth": true`,
+    /// which is the default here.
+    fn auth(
+        &mut self,
+        keys: &'static [Key],
+        path: &str,
+        node: &Node,
+        raw: &mut RawEntry,
+    ) -> Result<(), Diagnostic> {
+        match &node.value {
+            Value::Object(members) => self.object(members, &[keys], &format!("{path}."), raw),
+            Value::Flag(true) => Ok(()),
+            Value::Flag(false) => {
+                let message =
+                    format!("{path:?} is ignored: a server is authorized only if it requires it");
+                self.warn(node.span.clone(), message);
+                Ok(())
+            }
+            Value::Text(text) if text == "oauth" => Ok(()),
+            _ => Err(wrong(
+                path,
+                node,
+                "must be an object; a token is written as \"bearerTokenEnvVar\" or in \"headers\"",
+            )),
+        }
+    }
+
+    fn scopes(&mut self, path: &str, node: &Node) -> Result<Vec<String>, Diagnostic> {
+        let texts = match &node.value {
+            Value::List(_) => self.texts(path, node)?,
+            Value::Text(_) => vec![self.text(path, node)?],
+            _ => {
+                let problem = "must be a list of scopes, or one string with spaces between them";
+                return Err(wrong(path, node, problem));
+            }
+        };
+        let scopes = texts.iter().flat_map(|text| text.split_whitespace());
+        Ok(scopes.map(str::to_owned).collect())
+    }
+
+    fn command_line(&mut self, path: &str, node: &Node) -> Result<Vec<String>, Diagnostic> {
+        let problem = "must be a list of the program and its arguments, such as \
+                       [\"/usr/bin/get-token\", \"--json\"]; it runs without a shell";
+        let is_list = matches!(&node.value, Value::List(words) if !words.is_empty());
+        let words = match is_list {
+            true => self.texts(path, node)?,
+            false => return Err(wrong(path, node, problem)),
+        };
+        match check::is_program(&words[0]) {
+            true => Ok(words),
+            false => Err(wrong(path, node, problem)),
+        }
     }
 
     fn timeout(&mut self, path: &str, node: &Node, raw: &mut RawEntry) -> Result<(), Diagnostic> {
@@ -477,6 +536,29 @@ fn foreign_duration(path: &str, node: &Node, unit: f64) -> Result<Duration, Diag
         Ok(duration) if duration <= MAX_DURATION => Ok(duration),
         _ => Err(wrong(path, node, "must be a time between 0 and a year")),
     }
+}
+
+fn port(path: &str, node: &Node) -> Result<u16, Diagnostic> {
+    let port = count::<u16>(path, node).ok().filter(|port| *port != 0);
+    let problem = "must be a port from 1 to 65535, without quotes";
+    port.ok_or_else(|| wrong(path, node, problem))
+}
+
+/// One of these words, in which no variable is expanded.
+pub(super) fn choice(
+    words: &[&'static str],
+    path: &str,
+    node: &Node,
+) -> Result<&'static str, Diagnostic> {
+    let known = match &node.value {
+        Value::Text(text) => words.iter().find(|word| *word == text),
+        _ => None,
+    };
+    let problem = || {
+        let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+        format!("must be one of {}", words.join(", "))
+    };
+    known.copied().ok_or_else(|| wrong(path, node, &problem()))
 }
 
 fn is_lazy(path: &str, node: &Node) -> Result<bool, Diagnostic> {

@@ -1,9 +1,10 @@
 //! The tables of keys: their names, value types and descriptions.
 //!
 //! The reader, the JSON Schema, the writer and the redaction of diagnostics all use these tables,
-//! so that they know the same keys. Our own keys are in [`server`], those of other clients in
-//! [`foreign`].
+//! so that they know the same keys. Our own keys are in [`server`] and [`auth`], those of other
+//! clients in [`foreign`].
 
+mod auth;
 mod foreign;
 mod server;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use super::raw_entry::RawEntry;
 
+pub(super) use auth::{AUTH, GRANTS, OAUTH, STORES};
 pub(super) use foreign::{EDITOR_COMMAND, FOREIGN, OLD_SPELLINGS};
 pub(super) use server::{CONNECTS, SETTINGS, TRANSPORT};
 
@@ -29,6 +31,10 @@ pub(super) const SERVERS: [&str; 5] = [
 pub(super) const DEFAULTS: &str = "defaults";
 pub(super) const STATE_DIR: &str = "stateDir";
 pub(super) const FLEET_CONNECTS: &str = "connects";
+pub(super) const AUTH_STORE: &str = "authStore";
+
+/// The top-level keys that are ours alone.
+pub(super) const TOP: [&str; 4] = [DEFAULTS, STATE_DIR, FLEET_CONNECTS, AUTH_STORE];
 
 /// Spellings of the transport types.
 pub(super) const STDIO: [&str; 2] = ["stdio", "local"];
@@ -100,6 +106,15 @@ pub(super) enum Kind {
     /// Headers whose values are names of variables.
     EnvHeaders(At<Vec<(String, String)>>),
     Section(&'static [Key]),
+    /// The same for authorization; other clients also write a word or a flag.
+    Auth(&'static [Key]),
+    /// One of these words.
+    Choice(&'static [&'static str], At<Option<&'static str>>),
+    /// Scopes: a list, or one string with spaces.
+    Scopes(At<Option<Vec<String>>>),
+    Port(At<Option<u16>>),
+    /// A program and its arguments.
+    CommandLine(At<Vec<String>>),
     Start,
     Protocol,
     /// A program; in the files of other clients also a list that starts with it, or an object.
@@ -131,6 +146,14 @@ impl Key {
         Self::alias(name, "", Kind::Unsupported(instead))
     }
 
+    /// The keys of its section, if it is one.
+    fn inner(&self) -> &'static [Self] {
+        match self.kind {
+            Kind::Section(keys) | Kind::Auth(keys) => keys,
+            _ => &[],
+        }
+    }
+
     /// A key of another client for one of ours.
     pub(super) const fn alias(name: &'static str, means: &'static str, kind: Kind) -> Self {
         Self {
@@ -157,6 +180,7 @@ pub(super) fn is_measure(key: &str) -> bool {
                 Kind::Count(_)
                     | Kind::Size(..)
                     | Kind::MaybeSize(..)
+                    | Kind::Port(_)
                     | Kind::Number(..)
                     | Kind::Duration(_)
                     | Kind::MaybeDuration(_)
@@ -174,13 +198,13 @@ pub(super) fn is_measure(key: &str) -> bool {
 pub(super) fn is_word(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let choices = STDIO.iter().chain(&HTTP).chain(&PROTOCOLS).chain(&SERVERS);
+        let choices = choices.chain(&GRANTS).chain(&STORES);
         let others = ["true", "false", "null", "eager", "lazy", "sse", "inputs"];
-        let top = [DEFAULTS, STATE_DIR, FLEET_CONNECTS];
         all()
             .map(|key| key.name)
             .chain(choices.copied())
             .chain(others)
-            .chain(top)
+            .chain(TOP)
             .collect()
     });
     WORDS.contains(word)
@@ -193,12 +217,11 @@ fn all() -> impl Iterator<Item = &'static Key> {
         .copied()
         .chain([EDITOR_COMMAND, CONNECTS])
         .flatten();
-    tables.flat_map(|key| {
-        let inner: &[Key] = match key.kind {
-            Kind::Section(keys) => keys,
-            _ => &[],
-        };
-        std::iter::once(key).chain(inner)
+    let mut pending: Vec<&'static Key> = tables.collect();
+    std::iter::from_fn(move || {
+        let key = pending.pop()?;
+        pending.extend(key.inner());
+        Some(key)
     })
 }
 
@@ -223,15 +246,10 @@ mod tests {
         let mut ours = HashSet::new();
         for key in TRANSPORT.iter().chain(SETTINGS) {
             ours.insert(key.name.to_owned());
-            if let Kind::Section(inner) = key.kind {
-                ours.extend(
-                    inner
-                        .iter()
-                        .map(|inner| format!("{}.{}", key.name, inner.name)),
-                );
-            }
+            let inner = key.inner().iter();
+            ours.extend(inner.map(|inner| format!("{}.{}", key.name, inner.name)));
         }
-        let aliases = OLD_SPELLINGS.iter().chain(FOREIGN);
+        let aliases = OLD_SPELLINGS.iter().chain(FOREIGN).chain(OAUTH);
         for key in aliases.filter(|key| !key.means.is_empty()) {
             assert!(ours.contains(key.means), "{} means {}", key.name, key.means);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use mcpvisor_core::{GovernorSettings, InvalidSetting, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
+use super::raw_auth::RawAuth;
 use crate::api::runtime::default_governor;
 use crate::config::{ServerConfig, ToolFilter};
 use crate::secret::Secret;
@@ -49,6 +50,7 @@ pub(super) struct RawEntry {
     pub(super) bearer_token_env: Option<String>,
     pub(super) root_certificates: Vec<String>,
     pub(super) client_certificate: Option<String>,
+    pub(super) auth: RawAuth,
 
     /// Values of variables in the defaults. They are secret in every server that uses the defaults.
     pub(super) secrets: Vec<Secret<String>>,

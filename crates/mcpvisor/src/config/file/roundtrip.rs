@@ -12,6 +12,7 @@ use rmcp::model::ProtocolVersion;
 
 use super::to_json::{Arguments, VariableNames};
 use crate::api::transport::Transport;
+use crate::auth::{AuthConfig, mcpvisor_auth};
 use crate::config::Config;
 use crate::config::{MAX_DURATION, ServerConfig};
 use crate::fuzz::budget;
@@ -79,8 +80,9 @@ fn transport() -> impl Strategy<Value = Transport> {
         names(),
         option::of(own_variable()),
         option::of(plain()),
+        auth(),
     );
-    let http = http.prop_map(|((tls, user, query), headers, bearer, certificate)| {
+    let http = http.prop_map(|((tls, user, query), headers, bearer, certificate, auth)| {
         let user = user.map(|user| format!("{}@", user.replace(['/', '?', ' '], "_")));
         let query = query.map(|query| format!("?{}", query.replace(' ', "_")));
         let (user, query) = (user.unwrap_or_default(), query.unwrap_or_default());
@@ -92,6 +94,7 @@ fn transport() -> impl Strategy<Value = Transport> {
         if let Some(bearer) = bearer {
             endpoint = endpoint.bearer_token_env(bearer);
         }
+        let endpoint = endpoint.auth(auth);
         match certificate {
             Some(file) => endpoint
                 .root_certificate(&file)
@@ -101,6 +104,29 @@ fn transport() -> impl Strategy<Value = Transport> {
         }
     });
     prop_oneof![stdio, http]
+}
+
+fn auth() -> impl Strategy<Value = AuthConfig> {
+    let texts = vec(option::of(plain()), 3);
+    let rest = (
+        option::of(own_variable()),
+        option::of(vec("[a-z:]{1,4}", 0..3)),
+        option::of(1..=u16::MAX),
+        option::of((vec(plain(), 1..4), duration())),
+    );
+    (texts, option::of(secret()), rest).prop_map(|(texts, secret, rest)| {
+        let (variable, scopes, port, helper) = rest;
+        let mut auth = AuthConfig::default();
+        auth.account.clone_from(&texts[0]);
+        auth.client_id.clone_from(&texts[1]);
+        auth.private_key_file = texts[2].clone().map(Into::into);
+        auth.client_secret = secret.map(mcpvisor_auth::Secret::new);
+        auth.client_secret_env = variable;
+        auth.scopes = scopes;
+        auth.callback_port = port;
+        (auth.headers_helper, auth.headers_helper_ttl) = helper.unzip();
+        auth
+    })
 }
 
 fn connects() -> impl Strategy<Value = GovernorSettings> {
@@ -186,7 +212,7 @@ proptest! {
         let lookup = |name: &str| values.get(name).map(|value| value.expose().clone());
         let again = Config::from_json(&written, lookup)
             .map_err(|error| TestCaseError::fail(format!("{error}: {written}")))?;
-        prop_assert!(again.problems.iter().all(|p| p.message.contains("looks like")), "{:?}", again.problems);
+        prop_assert!(again.problems.iter().all(|p| is_expected(&p.message)), "{:?}", again.problems);
         prop_assert_eq!(&again.state_dir, &config.state_dir);
         prop_assert_eq!(&again.connects, &config.connects);
         for name in config.servers.iter().flat_map(own_variables) {
@@ -208,6 +234,13 @@ proptest! {
     }
 }
 
+/// Warnings about generated values.
+fn is_expected(message: &str) -> bool {
+    ["looks like", "has a credential already"]
+        .iter()
+        .any(|part| message.contains(part))
+}
+
 /// The effective settings in the runtime.
 fn obeyed(server: &ServerConfig) -> ServerSettings {
     ActiveConfig::new(server.clone(), None).machine_settings()
@@ -220,7 +253,9 @@ fn own_variables(server: &ServerConfig) -> Vec<String> {
         TransportKind::Stdio(command) => command.parts().inherit,
         TransportKind::Http(endpoint) => {
             let bearer = endpoint.parts().bearer_env;
-            bearer.map(str::to_owned).into_iter().collect()
+            let read = bearer.into_iter();
+            let read = read.chain(endpoint.auth.variables());
+            read.map(str::to_owned).collect()
         }
         TransportKind::Channel { .. } => Vec::new(),
     }
@@ -278,10 +313,17 @@ fn unmarked(server: &ServerConfig) -> String {
                 .iter()
                 .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
                 .collect();
-            format!("{} {:?} {:?}", parts.url, env(&headers), parts.bearer_env)
+            let whole = format!("{} {:?} {:?}", parts.url, env(&headers), parts.bearer_env);
+            let whole = format!("{whole} {}", auth_values(&endpoint.auth));
+            whole
         }
         TransportKind::Channel { .. } => String::new(),
     }
+}
+
+fn auth_values(auth: &AuthConfig) -> String {
+    let secret = auth.client_secret.as_ref();
+    format!("{auth:?} {:?}", secret.map(|secret| secret.expose()))
 }
 
 /// The last value of each name wins.

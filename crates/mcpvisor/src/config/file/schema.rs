@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::keys::{
-    Bounds, CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP, Key, Kind,
-    OLD_SPELLINGS, PROTOCOLS, SERVERS, STATE_DIR, STDIO,
+    AUTH_STORE, Bounds, CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP,
+    Key, Kind, OLD_SPELLINGS, PROTOCOLS, SERVERS, STATE_DIR, STDIO, STORES,
 };
 use super::raw_entry::RawEntry;
 use super::to_json::duration_text;
@@ -45,6 +45,10 @@ pub fn schema() -> Value {
     let mut connects = object(&[CONNECTS]);
     connects["description"] = json!("Limits of concurrent connects.");
     top.insert(FLEET_CONNECTS.to_owned(), connects);
+    top.insert(
+        AUTH_STORE.to_owned(),
+        json!({ "description": "Where tokens are stored: \"keyring\", encrypted with a key in the system's keyring; \"file\", plain files that only their owner can read; \"auto\", the keyring if it works, else files. Default: \"auto\".", "enum": STORES, "default": STORES[0] }),
+    );
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "mcpvisor config",
@@ -125,6 +129,17 @@ fn shape(key: &Key) -> Value {
             json!({ "type": "object", "additionalProperties": { "type": "string" } })
         }
         Kind::Section(keys) => object(&[keys]),
+        Kind::Auth(keys) => {
+            let mut section = object(&[keys]);
+            section["type"] = json!(["object", "boolean", "string"]);
+            section
+        }
+        Kind::Choice(words, _) => json!({ "enum": words }),
+        Kind::Scopes(_) => json!({ "anyOf": [{ "type": "string" }, texts] }),
+        Kind::Port(_) => json!({ "type": "integer", "minimum": 1, "maximum": u16::MAX }),
+        Kind::CommandLine(_) => {
+            json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 })
+        }
         Kind::Start => json!({ "enum": ["eager", "lazy"], "default": "eager" }),
         Kind::Protocol => json!({ "enum": PROTOCOLS }),
         Kind::Command => json!({ "anyOf": [

@@ -8,11 +8,17 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+#[cfg(feature = "auth")]
+use super::keys::AUTH_STORE;
 use super::keys::{CONNECTS, FLEET_CONNECTS, Key, Kind, SERVERS, SETTINGS, STATE_DIR, TRANSPORT};
+#[cfg(feature = "auth")]
+use super::raw_auth::RawAuth;
 use super::raw_entry::RawEntry;
 use crate::api::transport::TransportKind;
 use crate::config::{Config, ServerConfig};
 use crate::secret::Secret;
+#[cfg(feature = "auth")]
+use crate::secret::is_shown_variable;
 
 /// Whether the arguments of programs are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +77,10 @@ impl Config {
             write(CONNECTS, &mut RawEntry::of_connects(connects), &mut section);
             document.insert(FLEET_CONNECTS.to_owned(), section.into());
         }
+        #[cfg(feature = "auth")]
+        if let Some(store) = &self.auth_store {
+            document.insert(AUTH_STORE.to_owned(), json!(store));
+        }
         document.insert(SERVERS[0].to_owned(), servers.into());
         document.into()
     }
@@ -97,7 +107,11 @@ fn entry(
         #[cfg(feature = "stdio")]
         TransportKind::Stdio(it) => stdio(&it.parts(), arguments, &mut replacer, &mut raw),
         #[cfg(feature = "http")]
-        TransportKind::Http(it) => http(&it.parts(), &mut replacer, &mut raw),
+        TransportKind::Http(it) => {
+            http(&it.parts(), &mut replacer, &mut raw);
+            #[cfg(feature = "auth")]
+            auth(&it.auth, arguments, &mut replacer, &mut raw);
+        }
         TransportKind::Channel { .. } => return None,
     }
     let mut entry = Map::new();
@@ -153,6 +167,37 @@ fn http(
     raw.root_certificates = certificates.map(|file| replacer.redact(file)).collect();
 }
 
+#[cfg(feature = "auth")]
+fn auth(
+    config: &crate::auth::AuthConfig,
+    arguments: Arguments,
+    replacer: &mut SecretReplacer<'_>,
+    raw: &mut RawEntry,
+) {
+    let mut auth = RawAuth::of(config);
+    for text in auth.texts() {
+        *text = replacer.redact(text);
+    }
+    for variable in auth.variables() {
+        // A text that is not a valid name may be the secret itself.
+        if !is_shown_variable(variable) {
+            "***".clone_into(variable);
+        }
+    }
+    if let Some(secret) = &mut auth.client_secret {
+        *secret = replacer.replace("CLIENT_SECRET", secret);
+    }
+    for (number, word) in auth.headers_helper.iter_mut().enumerate() {
+        *word = match arguments {
+            Arguments::Hidden if number > 0 => {
+                replacer.replace(&format!("HELPER_ARG_{number}"), word)
+            }
+            _ => replacer.redact(word),
+        };
+    }
+    raw.auth = auth;
+}
+
 /// Writes the values that differ from the defaults.
 fn write(keys: &[Key], raw: &mut RawEntry, object: &mut Map<String, Value>) {
     let default = &mut RawEntry::default();
@@ -177,9 +222,12 @@ fn value(key: &Key, raw: &mut RawEntry) -> Option<Value> {
         Kind::Number(_, at) => Some((*at(raw)).into()),
         Kind::Duration(at) => Some(duration_text(*at(raw)).into()),
         Kind::MaybeDuration(at) => at(raw).map(|duration| duration_text(duration).into()),
-        Kind::Names(at) | Kind::Texts(at) => texts(at(raw)),
+        Kind::Names(at) | Kind::Texts(at) | Kind::CommandLine(at) => texts(at(raw)),
         Kind::Name(at) | Kind::Text(at) => at(raw).clone().map(Value::from),
-        Kind::Section(keys) => {
+        Kind::Choice(_, at) => at(raw).map(Value::from),
+        Kind::Scopes(at) => at(raw).as_ref().map(|scopes| json!(scopes)),
+        Kind::Port(at) => at(raw).map(Value::from),
+        Kind::Section(keys) | Kind::Auth(keys) => {
             let mut section = Map::new();
             write(keys, raw, &mut section);
             (!section.is_empty()).then(|| section.into())
@@ -223,6 +271,9 @@ impl VariableNames {
             TransportKind::Http(endpoint) => {
                 let bearer = endpoint.parts().bearer_env;
                 self.taken.extend(bearer.map(str::to_owned));
+                #[cfg(feature = "auth")]
+                self.taken
+                    .extend(endpoint.auth.variables().map(str::to_owned));
             }
             TransportKind::Channel { .. } => {}
         }

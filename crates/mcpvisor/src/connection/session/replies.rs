@@ -1,9 +1,10 @@
 //! Replies to pending requests, and requests that failed without one.
 
-use mcpvisor_core::SessionEvidence;
+#[cfg(feature = "http")]
+use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Fault, FaultClass, MAX_FAULT_MESSAGE, truncate_text};
 use mcpvisor_core::retry::RequestFailure;
-use mcpvisor_core::{CallId, CredentialRevision};
+use mcpvisor_core::{CallId, SessionEvidence};
 use rmcp::ErrorData;
 use rmcp::model::ServerResult;
 
@@ -76,7 +77,6 @@ impl<L: Link> Session<'_, L> {
         }
         let class = faults::request_failure_class(failure, status);
         let lost = failure == RequestFailure::SessionLost;
-        // A failed call carries the refused credential itself.
         if let RequestFailure::Unauthorized { credential } = failure
             && !matches!(request.requester, Requester::Caller(_))
         {
@@ -125,6 +125,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Reports a refused credential, apart from any call.
+    #[cfg(feature = "http")]
     pub(super) fn report_unauthorized(&mut self, credential: CredentialRevision, message: &str) {
         let message = self.task.slot.redact(message);
         let fault = Fault::new(FaultClass::Authorization, message);

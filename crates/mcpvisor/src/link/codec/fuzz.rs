@@ -99,7 +99,9 @@ fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
             prop_assert!(false, "the decoder never returns {inbound:?}");
         }
         #[cfg(feature = "http")]
-        Some(Inbound::NotificationsMissed) => prop_assert!(false, "the decoder never returns this"),
+        Some(Inbound::NotificationsMissed | Inbound::Unauthorized { .. }) => {
+            prop_assert!(false, "the decoder never returns this")
+        }
         Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Dropped(_)) | None => {}
     }
     Ok(inbound)

@@ -14,7 +14,7 @@ use super::target::Target;
 use crate::auth::AuthConfig;
 use crate::link::OpenFailure;
 use crate::secret::{
-    MIN_REDACTED_CHARS, Secret, Secrets, is_env_var_name, proxy_credentials, url_credentials,
+    MIN_REDACTED_CHARS, Secret, Secrets, is_shown_variable, proxy_credentials, url_credentials,
 };
 
 /// The address, headers and certificates of a server that speaks Streamable HTTP.
@@ -32,7 +32,7 @@ pub struct HttpEndpoint {
     /// Texts that are secret wherever they occur.
     secrets: Vec<Secret<OsString>>,
     #[cfg(feature = "auth")]
-    pub(crate) auth: AuthConfig,
+    pub(crate) auth: Box<AuthConfig>,
 }
 
 impl HttpEndpoint {
@@ -46,7 +46,7 @@ impl HttpEndpoint {
             client_certificate: None,
             secrets: Vec::new(),
             #[cfg(feature = "auth")]
-            auth: AuthConfig::default(),
+            auth: Box::default(),
         }
     }
 
@@ -54,7 +54,7 @@ impl HttpEndpoint {
     #[cfg(feature = "auth")]
     #[must_use]
     pub fn auth(mut self, auth: AuthConfig) -> Self {
-        self.auth = auth;
+        *self.auth = auth;
         self
     }
 
@@ -111,8 +111,8 @@ impl HttpEndpoint {
     /// The name of the token variable, if it is set or looks like a variable name. Otherwise it may
     /// be the token itself, pasted by mistake.
     pub(crate) fn shown_bearer_env(&self) -> Option<&str> {
-        let is_name = |name: &&str| is_env_var_name(name) || std::env::var_os(name).is_some();
-        self.bearer_env.as_deref().filter(is_name)
+        let name = self.bearer_env.as_deref();
+        name.filter(|name| is_shown_variable(name))
     }
 
     /// The config keys whose differences require a new connection.
@@ -171,6 +171,28 @@ impl HttpEndpoint {
         self.url.expose()
     }
 
+    /// The account, where the server is used with several.
+    pub(crate) fn account(&self) -> Option<&str> {
+        #[cfg(feature = "auth")]
+        return self.auth.account.as_deref();
+        #[cfg(not(feature = "auth"))]
+        None
+    }
+
+    /// The headers of the config and its token. Any of them may be the credential.
+    pub(crate) fn static_credential(&self) -> Vec<Vec<u8>> {
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| {
+            format!("{}: {}", name.to_ascii_lowercase(), value.expose()).into_bytes()
+        });
+        let token = self.token();
+        let token = token.map(|token| token.expose().as_encoded_bytes().to_vec());
+        let mut parts: Vec<Vec<u8>> = headers.collect();
+        parts.sort_unstable();
+        parts.extend(token);
+        parts
+    }
+
     /// What must not be shown: header values, the token, user info and query of the address, and
     /// the texts marked as secret.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
@@ -189,6 +211,8 @@ impl HttpEndpoint {
         // The token is sent without surrounding white space.
         let bare = token.as_deref().and_then(OsStr::to_str).map(str::trim);
         parts.extend(bare.map(str::to_owned));
+        #[cfg(feature = "auth")]
+        parts.extend(self.auth.secrets(&variable));
         let all = values.map(OsStr::new).chain(marked).chain(token.as_deref());
         let all = all.chain(parts.iter().map(OsStr::new));
         Secrets::new(all, MIN_REDACTED_CHARS)

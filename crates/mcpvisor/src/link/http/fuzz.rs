@@ -133,6 +133,8 @@ proptest! {
         modern: bool,
     ) {
         let refusal = HttpRefusal {
+            credential: mcpvisor_core::CredentialRevision::NONE,
+            challenge: None,
             status: StatusCode::from_u16(number).unwrap(),
             retry_after: None,
             redirect: None,

@@ -8,8 +8,23 @@ use tokio::net::TcpListener;
 
 use super::net::connect_error::ConnectError;
 use super::{HttpContext, HttpEndpoint, HttpLink};
+use crate::auth::{Authorization, ServerAuth};
 use crate::link::limits::MessageLimits;
-use crate::link::{DownKind, Inbound, Link as _, LinkDown, PendingSnapshot, ReplyKind};
+use crate::link::{
+    DownKind, Inbound, Link as _, LinkDown, OpenFailure, PendingSnapshot, ReplyKind,
+};
+
+async fn open(endpoint: &HttpEndpoint, context: &HttpContext) -> Result<HttpLink, OpenFailure> {
+    let (auth, authorization) = (ServerAuth::Static, Authorization::default());
+    HttpLink::open(
+        endpoint,
+        context,
+        MessageLimits::default(),
+        auth,
+        authorization,
+    )
+    .await
+}
 
 /// Sends a ping through a proxy that answers it itself. Returns the head of the request.
 async fn ping_through_proxy(url: &str, answer: &str) -> (String, Result<Inbound, LinkDown>) {
@@ -17,9 +32,7 @@ async fn ping_through_proxy(url: &str, answer: &str) -> (String, Result<Inbound,
     let proxy = format!("http://me:pass@{}", listener.local_addr().unwrap());
     let proxies = Matcher::builder().all(proxy).build();
     let context = HttpContext::with_proxies(proxies);
-    let mut link = HttpLink::open(&HttpEndpoint::new(url), &context, MessageLimits::default())
-        .await
-        .unwrap();
+    let mut link = open(&HttpEndpoint::new(url), &context).await.unwrap();
     let ping = ClientRequest::PingRequest(PingRequest {
         method: Default::default(),
         extensions: Default::default(),
@@ -86,9 +99,7 @@ async fn a_proxy_only_tunnels_encrypted_requests() {
 async fn only_a_link_that_is_down_records_unsent_requests() {
     let context = HttpContext::with_proxies(Matcher::builder().build());
     let endpoint = HttpEndpoint::new("http://127.0.0.1:9/mcp");
-    let mut link = HttpLink::open(&endpoint, &context, MessageLimits::default())
-        .await
-        .unwrap();
+    let mut link = open(&endpoint, &context).await.unwrap();
     let pending = PendingSnapshot::default();
     assert!(link.is_written(CallId(1), 0));
     for problem in ["first", "second"] {

@@ -1,10 +1,11 @@
 //! Keys of other clients: aliases of ours, unsupported ones and ignored ones.
 
+use super::auth::{HEADERS_HELPER, RESOURCE, SCOPES};
 use super::server::{ALLOWED_TOOLS, DENIED_TOOLS};
-use super::{Key, Kind};
+use super::{Key, Kind, OAUTH};
 
 /// The alternative to other clients' authorization keys.
-const AUTH: &str = "signing in is not supported; write \"headers\" or \"bearerTokenEnvVar\"";
+const AUTH_INSTEAD: &str = "write \"auth\", \"headers\" or \"bearerTokenEnvVar\"";
 
 /// Old spellings of our own keys, per server or in "defaults".
 pub(in super::super) const OLD_SPELLINGS: &[Key] = &[Key {
@@ -94,12 +95,20 @@ pub(in super::super) const FOREIGN: &[Key] = &[
         Kind::Name(|raw| &mut raw.source),
         "Who provides the server; only \"custom\" can be started.",
     ),
+    // Claude, codex, gemini, opencode
+    Key::new(
+        "oauth",
+        Kind::Auth(OAUTH),
+        "Authorization, as other clients write \"auth\".",
+    ),
+    // Claude
+    Key::alias("headersHelper", "auth.headersHelper", HEADERS_HELPER),
+    // codex
+    Key::alias("scopes", "auth.scopes", SCOPES),
+    Key::alias("oauth_resource", "auth.resource", RESOURCE),
     // Unsupported
-    Key::unsupported("auth", AUTH),
-    Key::unsupported("authentication", AUTH),
-    Key::unsupported("oauth", AUTH),
-    Key::unsupported("authProviderType", AUTH),
-    Key::unsupported("headersHelper", "write \"headers\" with ${VAR} instead"),
+    Key::unsupported("authentication", AUTH_INSTEAD),
+    Key::unsupported("authProviderType", AUTH_INSTEAD),
     Key::unsupported("envFile", "write its variables under \"env\""),
     Key::unsupported("sandbox", "start the program in a sandbox of its own"),
     Key::unsupported(
@@ -117,8 +126,6 @@ pub(in super::super) const FOREIGN: &[Key] = &[
     Key::alias("icon", "", Kind::Ignored),
     Key::alias("keep_alive", "", Kind::Ignored),
     Key::alias("name", "", Kind::Ignored),
-    Key::alias("oauth_resource", "", Kind::Ignored),
-    Key::alias("scopes", "", Kind::Ignored),
     Key::alias("settings", "", Kind::Ignored),
     Key::alias("supports_parallel_tool_calls", "", Kind::Ignored),
     Key::alias("trust", "", Kind::Ignored),

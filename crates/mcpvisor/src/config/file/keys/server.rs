@@ -3,7 +3,7 @@
 use mcpvisor_core::GovernorSettings;
 use mcpvisor_core::settings::MessageSettings;
 
-use super::{Key, Kind, at_least, within};
+use super::{AUTH, Key, Kind, at_least, within};
 
 /// Transport keys. They have no fleet-wide default.
 pub(in super::super) const TRANSPORT: &[Key] = &[
@@ -51,6 +51,11 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
         "clientCertificate",
         Kind::Text(|raw| &mut raw.client_certificate),
         "A PEM file with the client certificate and its key.",
+    ),
+    Key::new(
+        "auth",
+        Kind::Auth(AUTH),
+        "How the server is authorized, where the default does not find out.",
     ),
 ];
 

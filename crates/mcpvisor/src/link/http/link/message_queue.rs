@@ -90,7 +90,8 @@ mod tests {
         let mut queue = MessageQueue::default();
         queue.push(message(0));
         let value = HeaderValue::from_static("new");
-        let fresh = HeaderMap::from_iter([(http::header::USER_AGENT, value)]);
+        let mut fresh = LinkHeaders::default();
+        fresh.insert(http::header::USER_AGENT, value);
         queue.update_headers(&Arc::new(fresh));
         assert_eq!(queue.next().unwrap().headers["user-agent"], "new");
     }

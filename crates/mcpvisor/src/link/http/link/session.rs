@@ -34,8 +34,10 @@ enum State {
 
 impl HttpSession {
     pub(super) fn new(map: HeaderMap, authorization: &Authorization) -> Self {
-        let mut headers = LinkHeaders::default();
-        headers.map = map;
+        let mut headers = LinkHeaders {
+            map,
+            ..LinkHeaders::default()
+        };
         apply(&mut headers, authorization);
         Self {
             headers: Arc::new(headers),
@@ -52,8 +54,10 @@ impl HttpSession {
                 fresh.insert(name, value.clone());
             }
         }
-        let mut headers = LinkHeaders::default();
-        headers.map = fresh;
+        let mut headers = LinkHeaders {
+            map: fresh,
+            ..LinkHeaders::default()
+        };
         apply(&mut headers, authorization);
         self.headers = Arc::new(headers);
     }

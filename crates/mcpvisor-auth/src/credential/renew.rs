@@ -1,0 +1,179 @@
+//! One renewal: under the lock of the store, saved before it is used.
+
+use std::time::Duration;
+
+use super::{Credential, Inner, login_needed, now};
+use crate::access_token::AccessToken;
+use crate::address::AddressPolicy;
+use crate::discovery::addresses_of_url;
+use crate::error::AuthError;
+use crate::grants;
+use crate::record::{CredentialRecord, Rejection};
+use crate::renewal::{Lifetime, RefreshFailure, classify_refresh};
+use crate::secret::Secret;
+use crate::token_endpoint::{TokenEndpoint, TokenResponse};
+
+/// Attempts to save a new token before it is served from memory alone.
+const SAVE_ATTEMPTS: u32 = 3;
+
+/// Pause between two attempts to save a new token.
+const SAVE_PAUSE: Duration = Duration::from_millis(200);
+
+impl Credential {
+    /// Renews the token under the lock of the store.
+    pub(super) async fn run_renewal(
+        &self,
+        refused: Option<AccessToken>,
+    ) -> Result<AccessToken, AuthError> {
+        let Inner { config, store, .. } = &*self.0;
+        let lock = store.lock(&config.server_url, &config.account).await;
+        let _lock = lock.map_err(|problem| AuthError::Store(problem.to_string()))?;
+        let record = self.read_store().await?;
+        if let Some(record) = &record
+            && refused
+                .as_ref()
+                .is_none_or(|it| *it.text() != record.tokens.access)
+            && record.rejected.is_none()
+            && !Lifetime::of(&record.tokens, now()).is_due()
+        {
+            return Ok(self.publish(record, false));
+        }
+        if self.renews_alone() {
+            let challenge = self.challenge();
+            let obtained = grants::obtain(&*self.0.http, config, &challenge).await?;
+            let revision = record.map_or(0, |record| record.revision) + 1;
+            return Ok(self
+                .keep(CredentialRecord {
+                    revision,
+                    ..obtained
+                })
+                .await);
+        }
+        let record = record.ok_or_else(|| login_needed("no login is stored"))?;
+        if let Some(rejection) = &record.rejected {
+            return Err(login_needed(&rejection.reason));
+        }
+        let Some(refresh) = record.tokens.refresh.clone() else {
+            return Err(login_needed("the token expired and cannot be refreshed"));
+        };
+        self.refresh(record, &refresh).await
+    }
+
+    /// Refreshes a record. If the answer was lost, the request is repeated once.
+    async fn refresh(
+        &self,
+        record: CredentialRecord,
+        refresh: &Secret,
+    ) -> Result<AccessToken, AuthError> {
+        let addresses = self.addresses().await?;
+        let mut outcome = self.request_refresh(&record, refresh, addresses).await;
+        if let Err(error) = &outcome
+            && classify_refresh(error) == RefreshFailure::OutcomeUnknown
+        {
+            tracing::debug!(
+                issuer = record.key.issuer,
+                "repeating a refresh whose answer was lost"
+            );
+            outcome = self.request_refresh(&record, refresh, addresses).await;
+        }
+        match outcome {
+            Ok(response) => Ok(self.keep(renewed(record, response)).await),
+            Err(error) => self.refresh_failed(record, error).await,
+        }
+    }
+
+    async fn request_refresh(
+        &self,
+        record: &CredentialRecord,
+        refresh: &Secret,
+        addresses: AddressPolicy,
+    ) -> Result<TokenResponse, AuthError> {
+        let endpoint = TokenEndpoint {
+            http: &*self.0.http,
+            url: &record.endpoints.token,
+            issuer: &record.key.issuer,
+            addresses,
+            client: &record.client,
+            configured: self.0.config.client.as_ref(),
+        };
+        endpoint
+            .refresh(refresh, record.key.resource.as_deref())
+            .await
+    }
+
+    /// Marks a rejected grant, unless the store has another one by now.
+    async fn refresh_failed(
+        &self,
+        mut record: CredentialRecord,
+        error: AuthError,
+    ) -> Result<AccessToken, AuthError> {
+        let client_unknown = match classify_refresh(&error) {
+            RefreshFailure::GrantRejected => false,
+            RefreshFailure::ClientRejected => true,
+            RefreshFailure::OutcomeUnknown | RefreshFailure::Transient => return Err(error),
+        };
+        // A writer that ignores the lock, such as a restored backup, may have replaced it.
+        if let Some(stored) = self.read_store().await?
+            && stored.tokens != record.tokens
+            && stored.rejected.is_none()
+        {
+            return Ok(self.publish(&stored, false));
+        }
+        let reason = error.to_string();
+        record.revision += 1;
+        record.rejected = Some(Rejection {
+            at: now(),
+            reason: reason.clone(),
+            client_unknown,
+        });
+        if let Err(problem) = self.save(record).await {
+            tracing::warn!(%problem, "a rejected login could not be marked");
+        }
+        Err(login_needed(&reason))
+    }
+
+    /// Saves a new token, then publishes it. If it cannot be saved, it is served from memory.
+    async fn keep(&self, record: CredentialRecord) -> AccessToken {
+        let saved = self.save(record.clone()).await;
+        if let Err(problem) = &saved {
+            tracing::warn!(%problem, "a refreshed token could not be saved; it is used from memory");
+        }
+        self.state().unsaved = saved.err();
+        self.publish(&record, true)
+    }
+
+    async fn save(&self, record: CredentialRecord) -> Result<(), String> {
+        let Inner { config, store, .. } = &*self.0;
+        let mut problem = String::new();
+        for attempt in 0..SAVE_ATTEMPTS {
+            if attempt > 0 {
+                tokio::time::sleep(SAVE_PAUSE).await;
+            }
+            match store.save(record.clone()).await {
+                Ok(()) => {
+                    let mark = store.mark(&config.server_url, &config.account).await;
+                    self.state().mark = mark.ok();
+                    return Ok(());
+                }
+                Err(error) => problem = error.to_string(),
+            }
+        }
+        Err(problem)
+    }
+
+    /// Where requests for this server may go.
+    async fn addresses(&self) -> Result<AddressPolicy, AuthError> {
+        addresses_of_url(&*self.0.http, &self.0.config.server_url).await
+    }
+}
+
+/// The record after a refresh. Without a new refresh token the old one stays valid.
+fn renewed(mut record: CredentialRecord, response: TokenResponse) -> CredentialRecord {
+    record.revision += 1;
+    record.tokens.access = response.access;
+    record.tokens.refresh = response.refresh.or(record.tokens.refresh);
+    record.tokens.obtained_at = response.obtained_at;
+    record.tokens.expires_at = response.expires_at;
+    record.scopes = response.scopes.unwrap_or(record.scopes);
+    record
+}

@@ -1,0 +1,297 @@
+//! Tokens, codes, verifiers, client secrets, assertions and ID tokens of servers that require
+//! authorization, in success and in every failure.
+
+use std::time::Duration;
+
+use mcpvisor::auth::mcpvisor_auth::Secret;
+use mcpvisor::auth::{AuthConfig, AuthGrant, IdentityProviderConfig};
+use mcpvisor::{HttpEndpoint, Runtime, ServerHandle, StateName, Transport};
+use mcpvisor_testkit::auth_server::{AuthFault, AuthMethod, AuthServer, Client, Endpoint};
+use serde_json::json;
+
+use crate::browser::open_in_browser;
+use crate::canary;
+use crate::evidence::Evidence;
+use crate::fleet::reaches;
+use crate::protected::{LONG, Protected, run, web};
+use crate::traced_run::run_traced;
+
+/// The variable that holds the ID token.
+const ID_TOKEN: &str = "MCPVISOR_TEST_ID_TOKEN";
+
+/// Parameters of token requests that are secret.
+const SECRET_PARAMETERS: [&str; 7] = [
+    "code",
+    "code_verifier",
+    "refresh_token",
+    "client_secret",
+    "client_assertion",
+    "assertion",
+    "subject_token",
+];
+
+#[test]
+fn no_token_code_or_client_secret_is_shown_anywhere() {
+    let name = "auth::no_token_code_or_client_secret_is_shown_anywhere";
+    run_traced(name, (ID_TOKEN, canary("id-token")), 50, run_all);
+}
+
+async fn run_all(evidence: &mut Evidence) {
+    log_in_and_refresh(evidence).await;
+    fail_to_refresh(evidence).await;
+    fail_to_log_in(evidence).await;
+    work_without_a_person(evidence).await;
+    use_helpers(evidence).await;
+    assert!(evidence.secrets() > 30, "{} secrets", evidence.secrets());
+}
+
+#[test]
+#[should_panic(expected = "1 secrets are shown")]
+fn control_a_secret_in_a_log_line_is_found() {
+    let mut evidence = Evidence::default();
+    evidence.note_secret("access-1");
+    (0..60).for_each(|_| evidence.add("log", "nothing".to_owned()));
+    evidence.add("log", "refreshed access-1".to_owned());
+    evidence.assert_shows_nothing();
+}
+
+/// Adds what is visible of a server.
+async fn look_at(handle: &ServerHandle, evidence: &mut Evidence) {
+    evidence.debug("handle", handle);
+    let status = handle.status();
+    evidence.debug("status", &status);
+    evidence.add("status as JSON", serde_json::to_string(&status).unwrap());
+    if let Some(action) = status.action {
+        evidence.add("action", action.to_string());
+    }
+    match handle.accounts().await {
+        Ok(accounts) => evidence.debug("accounts", &accounts),
+        Err(error) => evidence.error("accounts", &error),
+    }
+}
+
+/// Every secret that the servers issued or received.
+fn note_secrets(protected: &Protected, evidence: &mut Evidence) {
+    note_secrets_of(&protected.auth, evidence);
+    for request in protected.server.received() {
+        if let Some(token) = request.header("authorization") {
+            evidence.note_secret(token.trim_start_matches("Bearer "));
+        }
+    }
+}
+
+fn note_secrets_of(auth: &AuthServer, evidence: &mut Evidence) {
+    let tokens = auth.current_tokens();
+    for (token, _) in tokens.access.iter().chain(&tokens.refresh) {
+        evidence.note_secret(token);
+    }
+    for client in auth.clients() {
+        evidence.note_secret(client.secret.as_deref().unwrap_or_default());
+    }
+    for request in auth.requests() {
+        for name in SECRET_PARAMETERS {
+            evidence.note_secret(request.form.get(name).unwrap_or_default());
+        }
+    }
+}
+
+/// Ends a runtime and adds what is left of it.
+async fn end(runtime: Runtime, protected: &Protected, evidence: &mut Evidence) {
+    let mut events = runtime.events();
+    evidence.debug("runtime", &runtime);
+    evidence.debug("report", &runtime.shutdown(LONG).await);
+    while let Ok(Some(event)) = events.try_recv() {
+        evidence.debug("event", &event);
+    }
+    note_secrets(protected, evidence);
+}
+
+async fn log_in_and_refresh(evidence: &mut Evidence) {
+    let protected = Protected::new().await;
+    let (runtime, handle) = protected.started().await;
+    let mut events = runtime.events();
+    reaches(&handle, StateName::PermanentlyFailed).await;
+    look_at(&handle, evidence).await;
+    let login = handle.login().unwrap().begin().await.unwrap();
+    let browser = tokio::spawn(open_in_browser(login.authorization_url().to_owned()));
+    let record = login.finish(LONG).await.unwrap();
+    evidence.debug("record", &record);
+    assert_eq!(browser.await.unwrap(), 200);
+    reaches(&handle, StateName::Connected).await;
+    run(&handle, "first").await.unwrap();
+    note_secrets(&protected, evidence);
+    protected.auth.expire_access_tokens();
+    run(&handle, "refreshed").await.unwrap();
+    look_at(&handle, evidence).await;
+    // The server repeats its requests in refusals. Its JSON-RPC errors are answers, which callers get
+    // unchanged.
+    for fault in [
+        "http-repeat=500",
+        "http-repeat=400",
+        "http-repeat=403",
+        "http-repeat-error=404",
+        "http-repeat-error=503",
+    ] {
+        protected.server.fault(fault).times(2);
+        let error = run(&handle, fault).await.unwrap_err();
+        evidence.error("repeated", &error);
+        protected.server.disarm();
+        look_at(&handle, evidence).await;
+    }
+    protected.server.require_for_tool("run", &["mcp:write"]);
+    evidence.error("step-up", &run(&handle, "more").await.unwrap_err());
+    note_secrets(&protected, evidence);
+    let revocations = handle.logout("").await.unwrap();
+    evidence.debug("revocations", &revocations);
+    look_at(&handle, evidence).await;
+    end(runtime, &protected, evidence).await;
+    while let Ok(Some(event)) = events.try_recv() {
+        evidence.debug("event", &event);
+    }
+}
+
+async fn fail_to_refresh(evidence: &mut Evidence) {
+    for fault in [
+        AuthFault::Status(500),
+        AuthFault::InvalidGrant(400),
+        AuthFault::InvalidClient,
+        AuthFault::DropBefore,
+        AuthFault::DropAfter,
+        AuthFault::Garbage,
+        AuthFault::MacToken,
+        AuthFault::Endless,
+        AuthFault::Redirect("https://169.254.169.254/".to_owned()),
+    ] {
+        let protected = Protected::new().await;
+        let record = protected.log_in().await;
+        evidence.debug("record", &record);
+        let (runtime, handle) = protected.connected().await;
+        note_secrets(&protected, evidence);
+        protected.auth.fault(fault).on(Endpoint::Token).for_ever();
+        protected.auth.expire_access_tokens();
+        evidence.error("call", &run(&handle, "refused").await.unwrap_err());
+        look_at(&handle, evidence).await;
+        evidence.debug("stored record", &protected.record().await);
+        end(runtime, &protected, evidence).await;
+    }
+}
+
+async fn fail_to_log_in(evidence: &mut Evidence) {
+    for fault in [
+        AuthFault::WrongIssuer,
+        AuthFault::NoS256,
+        AuthFault::ScriptEndpoints,
+        AuthFault::WrongIss,
+        AuthFault::NoIss,
+        AuthFault::WrongState,
+        AuthFault::AccessDenied,
+        AuthFault::MixUp {
+            issuer: "http://127.0.0.1:1".to_owned(),
+            code: canary("mixed-up-code"),
+        },
+        AuthFault::InvalidGrant(400),
+        AuthFault::MacToken,
+        AuthFault::Garbage,
+        AuthFault::InvalidClient,
+    ] {
+        let protected = Protected::new().await;
+        let (runtime, handle) = protected.started().await;
+        reaches(&handle, StateName::PermanentlyFailed).await;
+        protected.auth.fault(fault.clone()).for_ever();
+        let failed = async {
+            let login = handle.login().unwrap().begin().await?;
+            let browser = tokio::spawn(open_in_browser(login.authorization_url().to_owned()));
+            let finished = login.finish(Duration::from_secs(1)).await;
+            browser.abort();
+            finished
+        };
+        match failed.await {
+            Ok(_) => panic!("{fault:?}"),
+            Err(error) => evidence.error("login", &error),
+        }
+        look_at(&handle, evidence).await;
+        end(runtime, &protected, evidence).await;
+    }
+}
+
+/// A runtime with one endpoint, which connects or fails.
+async fn settle(protected: &Protected, endpoint: HttpEndpoint, evidence: &mut Evidence) {
+    let mut config = web("web", endpoint);
+    config.settings.backoff.initial = Duration::from_millis(10);
+    config.settings.budget.attempts = 2;
+    let builder = protected.builder().server(config);
+    evidence.debug("builder", &builder);
+    let runtime = builder.start().await.unwrap();
+    let handle = runtime.server("web").unwrap();
+    runtime.settled(LONG).await;
+    match run(&handle, "settled").await {
+        Ok(result) => evidence.debug("result", &result),
+        Err(error) => evidence.error("call", &error),
+    }
+    look_at(&handle, evidence).await;
+    end(runtime, protected, evidence).await;
+}
+
+async fn work_without_a_person(evidence: &mut Evidence) {
+    for method in [AuthMethod::Basic, AuthMethod::Post] {
+        for secret in [canary("client-secret"), canary("wrong-secret")] {
+            let protected = Protected::new().await;
+            let (id, right) = (method.name(), canary("client-secret"));
+            let client = Client::confidential(id, &right, method, "");
+            protected.auth.add_client(client);
+            let mut auth = AuthConfig::default();
+            auth.grant = AuthGrant::ClientCredentials;
+            auth.client_id = Some(id.to_owned());
+            auth.client_secret = Some(Secret::new(secret));
+            evidence.debug("config", &auth);
+            let endpoint = Transport::http(protected.server.url()).auth(auth);
+            settle(&protected, endpoint, evidence).await;
+        }
+    }
+    for grant in [AuthGrant::Enterprise, AuthGrant::JwtBearer] {
+        let protected = Protected::new().await;
+        let idp = AuthServer::start().await;
+        idp.add_client(Client::public("mcpvisor", ""));
+        let mut provider = IdentityProviderConfig::default();
+        provider.issuer = idp.issuer();
+        provider.client_id = "mcpvisor".to_owned();
+        provider.id_token_env = ID_TOKEN.to_owned();
+        let mut auth = AuthConfig::default();
+        auth.grant = grant;
+        auth.client_id = Some(crate::folder::CLIENT.to_owned());
+        auth.client_secret_env = (grant == AuthGrant::JwtBearer).then(|| ID_TOKEN.to_owned());
+        auth.idp = Some(provider);
+        let endpoint = Transport::http(protected.server.url()).auth(auth);
+        settle(&protected, endpoint, evidence).await;
+        let sent = protected.auth.requests().into_iter().chain(idp.requests());
+        let sent: Vec<String> = sent.map(|request| format!("{:?}", request.form)).collect();
+        assert!(
+            sent.iter().any(|form| form.contains(&canary("id-token"))),
+            "{grant:?}: the ID token was sent"
+        );
+        note_secrets_of(&idp, evidence);
+    }
+}
+
+async fn use_helpers(evidence: &mut Evidence) {
+    let protected = Protected::new().await;
+    let token = canary("helper");
+    let headers = json!({ "Authorization": format!("Bearer {token}"), "X-Key": token });
+    for script in [
+        format!("echo {token}"),
+        format!("echo '{headers}'"),
+        format!("echo {token}; exit 3"),
+        format!("echo {token} {token}"),
+        format!("echo {token} >&2; exit 1"),
+    ] {
+        let mut auth = AuthConfig::default();
+        // The script itself is no secret, so it reads the token from a file.
+        let file = protected.folder.0.with_extension("sh");
+        std::fs::write(&file, script).unwrap();
+        let path = file.to_str().unwrap().to_owned();
+        auth.headers_helper = Some(vec!["sh".to_owned(), path]);
+        let endpoint = Transport::http(protected.server.url()).auth(auth);
+        settle(&protected, endpoint, evidence).await;
+        std::fs::remove_file(&file).unwrap();
+    }
+}
