@@ -106,6 +106,11 @@ impl Login {
         self
     }
 
+    /// The configured grant.
+    pub fn grant(&self) -> &Grant {
+        &self.config.grant
+    }
+
     /// Starts no listener: the callback is pasted.
     pub fn without_listener(mut self) -> Self {
         self.listens = false;
@@ -135,6 +140,12 @@ impl Login {
                 ))
             }
         }
+    }
+
+    /// Finds the authorization server without starting a login. Returns its issuer.
+    pub async fn discover_issuer(&self) -> Result<String, AuthError> {
+        let discovered = discover(&*self.http, &self.config, &self.challenge).await?;
+        Ok(discovered.server.issuer)
     }
 
     /// Prepares a login with a browser: discovery, listener, client, authorization URL.

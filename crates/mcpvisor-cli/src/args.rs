@@ -89,6 +89,15 @@ pub(crate) enum Command {
     /// Approve tools that are held back because their definition changed
     #[command(after_help = examples::APPROVE)]
     Approve(ApproveArgs),
+    /// Log in to a server
+    #[command(after_help = examples::LOGIN)]
+    Login(LoginArgs),
+    /// Remove a login, and revoke its tokens
+    #[command(after_help = examples::LOGOUT)]
+    Logout(LogoutArgs),
+    /// List the logins of all servers, without their tokens
+    #[command(after_help = examples::AUTH)]
+    Auth,
     /// Check config, commands, servers and machine
     #[command(after_help = examples::DOCTOR)]
     Doctor(OneServer),
@@ -169,6 +178,38 @@ pub(crate) struct ApproveArgs {
     /// Approve only the definition with this hash, as shown by --list
     #[arg(long, requires = "tool")]
     pub(crate) hash: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LoginArgs {
+    /// Server name
+    pub(crate) name: String,
+
+    /// Only print the URL
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+
+    /// Log in with a code on another device
+    #[arg(long)]
+    pub(crate) device: bool,
+
+    /// Account, for a server that is used with several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) account: Option<String>,
+
+    /// Request this scope too; may be repeated
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub(crate) scopes: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogoutArgs {
+    /// Server name
+    pub(crate) name: String,
+
+    /// Account [default: that of the config]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) account: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

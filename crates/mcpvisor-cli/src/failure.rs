@@ -144,7 +144,11 @@ impl Failure {
     /// The server is connected, but a list cannot be fetched.
     pub(crate) fn listing_failed(server: &str, fault: &Fault) -> Self {
         let message = format!("{server} is connected, but listing failed: {fault}");
-        Self::new(Exit::Unreachable, "listing_failed", message).with_server(server)
+        let (exit, code) = match fault.class {
+            FaultClass::Authorization => (Exit::Authorization, AUTHORIZATION),
+            _ => (Exit::Unreachable, "listing_failed"),
+        };
+        Self::new(exit, code, message).with_server(server)
     }
 
     /// A tool that has to be approved first; nothing was sent.
@@ -162,9 +166,22 @@ impl Failure {
 
     /// A disabled server; nothing was sent.
     pub(crate) fn disabled(server: &str) -> Self {
-        let action = action_text(&Action::Enable);
+        let action = action_text(server, &Action::Enable);
         let message = format!("{server}: not sent: the server is disabled. {action}");
         Self::new(Exit::Unreachable, "not_sent", message).with_server(server)
+    }
+
+    /// A request that the server refused for missing authorization, and what to do about it.
+    pub(crate) fn unauthorized(error: &CallError, action: &Action) -> Self {
+        let server = error.server().as_str();
+        let action = action_text(server, action);
+        let message = join_sentences([Some(error.to_string()), Some(action)]);
+        Self::new(Exit::Authorization, AUTHORIZATION, message).with_server(server)
+    }
+
+    /// A login that was refused, by this client or by the issuer.
+    pub(crate) fn login_refused(message: impl Display) -> Self {
+        Self::new(Exit::Authorization, AUTHORIZATION, message)
     }
 
     /// A server that could not be connected, or needs a person.
@@ -222,7 +239,8 @@ pub(crate) fn needs_authorization(status: &ServerStatus) -> bool {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        let action = || error.action().as_ref().map(action_text);
+        let server = error.server().as_str();
+        let action = || error.action().map(|action| action_text(server, &action));
         let (exit, code, message) = match &error {
             CallError::HeldBack {
                 server,
@@ -237,10 +255,7 @@ impl From<CallError> for Failure {
             CallError::Refused {
                 class: FaultClass::Authorization,
                 ..
-            } => {
-                let message = join_sentences([Some(error.to_string()), action()]);
-                (Exit::Authorization, AUTHORIZATION, message)
-            }
+            } => return Self::unauthorized(&error, &Action::Authorize),
             CallError::Deadline { idle: true, .. } => {
                 let action = "Raise \"timeouts.idle\" in its entry to allow more.".to_owned();
                 let message = join_sentences([Some(error.to_string()), Some(action)]);

@@ -80,6 +80,27 @@ Examples:
   mcpvisor read files file:///srv/notes.txt
   mcpvisor read camera camera://front --out pictures";
 
+pub(super) const LOGIN: &str = "\
+Opens the browser and prints the URL. If the browser runs on another machine, paste the URL that it
+ends on. The token is stored, and renewed when it expires.
+
+Examples:
+  mcpvisor login github
+  mcpvisor login github --no-browser    only print the URL
+  mcpvisor login github --device        enter a code on another device
+  mcpvisor login github --scope repo    request a further scope
+  mcpvisor login github --account work";
+
+pub(super) const LOGOUT: &str = "\
+Examples:
+  mcpvisor logout github
+  mcpvisor logout github --account work";
+
+pub(super) const AUTH: &str = "\
+Examples:
+  mcpvisor auth
+  mcpvisor auth --json";
+
 pub(super) const DOCTOR: &str = "\
 Exit codes: 0 if every enabled server works, 3 if one needs authorization, else 4. Warnings do not
 change the exit code.

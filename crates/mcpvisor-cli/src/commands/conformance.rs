@@ -3,12 +3,15 @@
 //! It connects to the suite's server with the public API, calls everything that the server offers, and
 //! exits. The suite passes further instructions in the environment.
 
+mod authorization;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction, JsonObject, ProtocolVersion, Tool};
 use mcpvisor::{Callbacks, Runtime, ServerConfig, ServerHandle, Transport};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
@@ -20,6 +23,9 @@ const SCENARIO: &str = "MCP_CONFORMANCE_SCENARIO";
 const VERSION: &str = "MCP_CONFORMANCE_PROTOCOL_VERSION";
 /// Further instructions, as JSON.
 const CONTEXT: &str = "MCP_CONFORMANCE_CONTEXT";
+
+/// The name of the suite's server.
+const SERVER: &str = "suite";
 
 /// Limit for connecting and for each request; the suite allows 30 s per scenario.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,23 +50,26 @@ pub(crate) async fn run(url: &str) -> Result<Exit, Failure> {
         .start()
         .await
         .map_err(Failure::unexpected)?;
-    let used = match runtime.ready(TIMEOUT).await {
-        Ok(()) => use_all(&runtime).await,
-        Err(not_ready) => Err(Failure::unexpected(not_ready)),
-    };
+    let used = authorization::retried(&runtime, || use_all(&runtime)).await;
     runtime.shutdown(Duration::from_secs(5)).await;
     used.map(|()| Exit::Ok)
 }
 
 fn server(url: &str) -> Result<ServerConfig, Failure> {
-    let mut server =
-        ServerConfig::new("suite", Transport::http(url)).map_err(Failure::unexpected)?;
+    let transport = Transport::http(url).auth(authorization::config(context()?));
+    let mut server = ServerConfig::new(SERVER, transport).map_err(Failure::unexpected)?;
     if let Ok(version) = std::env::var(VERSION) {
         let version: ProtocolVersion = serde_json::from_value(json!(version))
             .map_err(|error| Failure::usage(format!("{VERSION}: {error}")))?;
         server.protocol = Some(version);
     }
     Ok(server)
+}
+
+/// The instructions of the suite.
+fn context<T: DeserializeOwned>() -> Result<T, Failure> {
+    let context = std::env::var(CONTEXT).unwrap_or_else(|_| "{}".to_owned());
+    serde_json::from_str(&context).map_err(|error| Failure::usage(format!("{CONTEXT}: {error}")))
 }
 
 /// Callbacks that accept everything.
@@ -80,12 +89,9 @@ fn callbacks() -> Callbacks {
 
 /// Calls the tools that the suite names, or all.
 async fn use_all(runtime: &Runtime) -> Result<(), Failure> {
-    let server = runtime.server("suite").map_err(Failure::unexpected)?;
-    let context = match std::env::var(CONTEXT) {
-        Ok(context) => serde_json::from_str(&context)
-            .map_err(|error| Failure::usage(format!("{CONTEXT}: {error}")))?,
-        Err(_) => Context::default(),
-    };
+    authorization::ready(runtime).await?;
+    let server = runtime.server(SERVER).map_err(Failure::unexpected)?;
+    let context: Context = context()?;
     match std::env::var(SCENARIO).as_deref() {
         Ok("json-schema-2020-12-preservation") => return return_schema(&server).await,
         // Its tools can only be listed.

@@ -3,8 +3,8 @@
 use mcpvisor::ListKind;
 
 use super::{
-    approve, call, catalog, completions, conformance, doctor, get, list, prompt, read, status,
-    trust, watch,
+    approve, auth, call, catalog, completions, conformance, doctor, get, list, login, logout,
+    prompt, read, status, trust, watch,
 };
 use crate::args::{Args, Command};
 use crate::demo;
@@ -46,6 +46,9 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Read(read) => read::run(&read, &invocation).await,
         Command::Trust(trust) => trust::run(&trust, &invocation),
         Command::Approve(approve) => approve::run(&approve, &invocation).await,
+        Command::Login(login) => login::run(&login, &invocation).await,
+        Command::Logout(logout) => logout::run(&logout, &invocation).await,
+        Command::Auth => auth::run(&invocation).await,
         Command::Doctor(of) => doctor::run(of.server.as_deref(), &invocation).await,
         Command::Completions { shell } => completions::completions(shell, output),
         Command::ServerNames => list::names(&invocation),

@@ -1,6 +1,7 @@
 //! The commands, one per file. Each returns an exit code or a failure.
 
 mod approve;
+mod auth;
 mod call;
 mod catalog;
 mod completions;
@@ -9,6 +10,8 @@ mod dispatch;
 mod doctor;
 mod get;
 mod list;
+mod login;
+mod logout;
 mod prompt;
 mod read;
 mod status;

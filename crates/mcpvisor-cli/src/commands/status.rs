@@ -8,7 +8,9 @@ use crate::failure::{Failure, join_sentences};
 use crate::fleet;
 use crate::invocation::Invocation;
 use crate::output::server_notes::{self, Note};
-use crate::output::{Table, TextFormat, action_text, after_command, state_color, with_action_text};
+use crate::output::{
+    Table, TextFormat, after_command, state_color, status_action, with_action_text,
+};
 
 /// Terminals narrower than this show name, state, tools and note only.
 const FULL_WIDTH: usize = 70;
@@ -107,6 +109,6 @@ fn note(status: &ServerStatus, within: &str) -> String {
     let findings = server_notes::findings(name, status.findings).map(Note::into_sentence);
     let problems: Vec<String> = [late, fault, strays].into_iter().flatten().collect();
     let problems = Some(problems.join("; ")).filter(|problems| !problems.is_empty());
-    let action = status.action.as_ref().map(action_text);
+    let action = status_action(status);
     join_sentences([problems, action, held, findings])
 }

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
 use crate::invocation::Invocation;
-use crate::output::{Output, action_text, with_action_text};
+use crate::output::{Output, status_action, with_action_text};
 use crate::screen;
 
 /// How often states are polled for changes that have no event.
@@ -102,7 +102,7 @@ impl ChangePrinter<'_> {
         if last.is_some_and(|last| last == value) {
             return Ok(true);
         }
-        let action = status.action.as_ref().map(action_text);
+        let action = status_action(status);
         self.output
             .json_line(&with_action_text(status.clone(), action))
     }

@@ -3,7 +3,6 @@
 //! Without a terminal, or with `--no-input`, every question is declined.
 
 use std::io::{self, IsTerminal, Write};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction, JsonObject};
@@ -12,6 +11,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::field::Field;
 use super::keyboard::{Keyboard, Keys};
+use crate::browser;
 use crate::output::progress::SharedBar;
 use crate::output::{TextFormat, paint, printable, quote_server_line};
 
@@ -218,7 +218,7 @@ async fn ask_url(keys: &mut Keys, server: &str, message: &str, url: &str) -> Ans
     if !confirmed(keys, "  Open it in the browser?").await {
         return Answer::Declined;
     }
-    if !open(url) {
+    if !browser::open(url) {
         print("  cannot start a browser; open it yourself\n");
     }
     Answer::Accepted(JsonObject::new())
@@ -229,27 +229,4 @@ async fn confirmed(keys: &mut Keys, question: &str) -> bool {
     print(&format!("{question} [y/N] "));
     let answer = keys.line().await;
     answer.is_some_and(|answer| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
-}
-
-/// Opens a URL in the browser, without a shell.
-fn open(url: &str) -> bool {
-    let program = match std::env::var_os("BROWSER").filter(|browser| !browser.is_empty()) {
-        Some(browser) => browser,
-        None if cfg!(target_os = "macos") => "open".into(),
-        None => "xdg-open".into(),
-    };
-    let started = Command::new(program)
-        .arg(url)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    match started {
-        // Reap the child when the browser exits.
-        Ok(mut child) => {
-            std::thread::spawn(move || child.wait());
-            true
-        }
-        Err(_) => false,
-    }
 }

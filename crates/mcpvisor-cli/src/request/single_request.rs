@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use mcpvisor::rmcp::model::{ErrorCode, ProgressNotificationParam};
-use mcpvisor::{CallError, Config, FromResult, Request, Runtime, ServerHandle};
+use mcpvisor::{CallError, Config, FaultClass, FromResult, Request, Runtime, ServerHandle};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -141,7 +141,14 @@ fn with_usage(error: CallError, usage: Option<&str>, server: &ServerHandle) -> F
         &error,
         CallError::Answered { error, .. } if error.code == ErrorCode::INVALID_PARAMS
     );
-    let mut failure = server_ready::refine(error.into(), server);
+    let failure = match &error {
+        CallError::Refused {
+            class: FaultClass::Authorization,
+            ..
+        } => Failure::unauthorized(&error, &server.authorization_action()),
+        _ => error.into(),
+    };
+    let mut failure = server_ready::refine(failure, server);
     if let Some(usage) = usage.filter(|_| invalid_params) {
         failure.message.push_str(&format!("\nUsage: {usage}"));
     }

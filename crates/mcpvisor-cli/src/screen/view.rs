@@ -14,7 +14,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::model::{Mode, Model, Order, StoryLine, Tone};
 use super::server_row::{attempts, attempts_in_words, calls, catalog};
-use crate::output::{ColorMode, action_text, counted, cut, printable};
+use crate::output::{ColorMode, counted, cut, printable, status_action};
 
 /// Narrower screens show only names, states and errors.
 const WIDE: u16 = 90;
@@ -295,7 +295,7 @@ fn facts(row: &ServerStatus, model: &Model, paint: Paint, now: Instant) -> Vec<L
         fact("restarts", row.restarts.to_string(), plain);
     }
     fact("last error", last_error(row), paint.color(Color::Red));
-    let action = row.action.as_ref().map(action_text);
+    let action = status_action(row);
     fact("action", action.unwrap_or_default(), plain);
     lines
 }

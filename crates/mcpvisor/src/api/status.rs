@@ -270,7 +270,7 @@ impl Serialize for ServerStatus {
 }
 
 /// Formats a time as RFC 3339 in UTC, to the second.
-fn rfc3339(at: SystemTime) -> String {
+pub(crate) fn rfc3339(at: SystemTime) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

@@ -43,6 +43,8 @@ pub struct AuthConfig {
     pub client_secret: Option<Secret>,
     /// A PEM file with its private key, for `private_key_jwt`.
     pub private_key_file: Option<PathBuf>,
+    /// Its private key in PEM, where the program has it.
+    pub private_key: Option<Secret>,
     /// The URL of the client's metadata document.
     pub client_metadata_url: Option<String>,
     /// The scopes to request.
@@ -76,7 +78,8 @@ pub enum AuthGrant {
     DeviceCode,
     /// The client itself is authorized.
     ClientCredentials,
-    /// The assertion in the variable named by `client_secret_env` is exchanged for a token.
+    /// An assertion is exchanged for a token. It takes the place of the client secret: the variable
+    /// named by `client_secret_env`, or `client_secret`.
     JwtBearer,
     /// The enterprise's identity provider vouches for the user.
     Enterprise,
@@ -94,6 +97,8 @@ pub struct IdentityProviderConfig {
     pub client_id: String,
     /// The variable that holds the user's ID token.
     pub id_token_env: String,
+    /// The user's ID token, where the program has it.
+    pub id_token: Option<Secret>,
 }
 
 impl AuthConfig {
@@ -251,11 +256,12 @@ impl AuthConfig {
             AuthGrant::DeviceCode => Grant::DeviceCode,
             AuthGrant::ClientCredentials => Grant::ClientCredentials,
             AuthGrant::JwtBearer => {
-                let variable = self.client_secret_env.as_deref();
-                let variable = variable.ok_or("jwt_bearer needs \"clientSecretEnvVar\"")?;
-                Grant::JwtBearer {
-                    assertion: read(variable)?,
-                }
+                let assertion = match (&self.client_secret_env, &self.client_secret) {
+                    (Some(variable), _) => read(variable)?,
+                    (None, Some(assertion)) => assertion.clone(),
+                    (None, None) => return Err("jwt_bearer needs \"clientSecretEnvVar\"".into()),
+                };
+                Grant::JwtBearer { assertion }
             }
             AuthGrant::Enterprise => {
                 let idp = self.idp.as_ref().ok_or("enterprise needs \"idp\"")?;
@@ -263,7 +269,10 @@ impl AuthConfig {
                     issuer: idp.issuer.clone(),
                     token_endpoint: idp.token_endpoint.clone(),
                     client_id: idp.client_id.clone(),
-                    id_token: read(&idp.id_token_env)?,
+                    id_token: match &idp.id_token {
+                        Some(id_token) => id_token.clone(),
+                        None => read(&idp.id_token_env)?,
+                    },
                 })
             }
         })
@@ -277,8 +286,8 @@ impl AuthConfig {
             return Ok(None);
         };
         let secret = match &self.client_secret_env {
-            // The variable holds the assertion there.
-            Some(_) if self.grant == AuthGrant::JwtBearer => None,
+            // It is the assertion there.
+            _ if self.grant == AuthGrant::JwtBearer => None,
             Some(variable) => Some(read(variable)?),
             None => self.client_secret.clone(),
         };
@@ -288,12 +297,66 @@ impl AuthConfig {
                 let text = read.map_err(|error| format!("{}: {error}", path.display()))?;
                 Some(Secret::new(text))
             }
-            None => None,
+            None => self.private_key.clone(),
         };
         Ok(Some(ConfiguredClient {
             id,
             secret,
             private_key,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: &str = "https://example.com/mcp";
+
+    #[test]
+    fn credentials_that_the_program_has_need_no_variable_or_file() {
+        let mut auth = AuthConfig {
+            client_id: Some("app".to_owned()),
+            client_secret: Some(Secret::new("assertion")),
+            private_key: Some(Secret::new("key")),
+            grant: AuthGrant::JwtBearer,
+            ..AuthConfig::default()
+        };
+        let none = |_: &str| None;
+        let resolved = auth.resolve(URL, none).unwrap();
+        let assertion = Secret::new("assertion");
+        assert_eq!(resolved.grant, Grant::JwtBearer { assertion });
+        let client = resolved.client.unwrap();
+        assert_eq!(client.secret, None, "the assertion is not a client secret");
+        assert_eq!(client.private_key, Some(Secret::new("key")));
+
+        auth.grant = AuthGrant::Enterprise;
+        auth.idp = Some(IdentityProviderConfig {
+            issuer: "https://idp.example.com".to_owned(),
+            client_id: "idp-app".to_owned(),
+            id_token: Some(Secret::new("id token")),
+            ..IdentityProviderConfig::default()
+        });
+        let resolved = auth.resolve(URL, none).unwrap();
+        let Grant::Enterprise(idp) = resolved.grant else {
+            panic!("another grant")
+        };
+        assert_eq!(idp.id_token, Secret::new("id token"));
+        assert_eq!(
+            resolved.client.unwrap().secret,
+            Some(Secret::new("assertion"))
+        );
+    }
+
+    #[test]
+    fn a_missing_assertion_or_variable_is_named() {
+        let mut auth = AuthConfig {
+            grant: AuthGrant::JwtBearer,
+            ..AuthConfig::default()
+        };
+        let problem = auth.resolve(URL, |_| None).unwrap_err();
+        assert_eq!(problem, "jwt_bearer needs \"clientSecretEnvVar\"");
+        auth.client_secret_env = Some("JWT".to_owned());
+        assert_eq!(auth.resolve(URL, |_| None).unwrap_err(), "JWT is not set");
     }
 }

@@ -7,9 +7,12 @@ use mcpvisor_auth::credential::Credential;
 use mcpvisor_auth::login::{self, Login, Revocation};
 use mcpvisor_auth::record::CredentialRecord;
 use mcpvisor_core::ServerName;
+use mcpvisor_core::machine::Action;
+use serde::{Serialize, Serializer};
 
 use super::server_auth::ServerAuth;
 use crate::api::handle::ServerHandle;
+use crate::api::status::rfc3339;
 
 /// Why there is nothing to log in to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +46,7 @@ pub enum LoginError {
 }
 
 /// One stored login.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Account {
     /// The account; empty for the only one.
@@ -53,6 +56,7 @@ pub struct Account {
     /// The granted scopes.
     pub scopes: Vec<String>,
     /// When the access token expires, if the issuer said so.
+    #[serde(serialize_with = "serialize_time")]
     pub expires_at: Option<SystemTime>,
     /// Whether it is refreshed by itself.
     pub refreshable: bool,
@@ -78,6 +82,10 @@ impl Account {
     }
 }
 
+fn serialize_time<S: Serializer>(at: &Option<SystemTime>, to: S) -> Result<S::Ok, S::Error> {
+    at.map(rfc3339).serialize(to)
+}
+
 impl ServerHandle {
     /// Prepares a login. The program shows its prompt to a person; a server that waits for the login
     /// connects when it is saved.
@@ -97,6 +105,18 @@ impl ServerHandle {
         let (http, store) = (credential.http(), credential.store());
         let login = Login::new(http, store, credential.config().clone());
         Ok(login.challenge(credential.challenge()))
+    }
+
+    /// The account that its config names; empty for the only one.
+    pub fn configured_account(&self) -> Result<String, LoginError> {
+        Ok(self.credential()?.config().account.clone())
+    }
+
+    /// What a person has to do if the server demands another credential, with the scopes that it
+    /// demanded last.
+    pub fn authorization_action(&self) -> Action {
+        let needed = self.slot.auth().authorization_needed(String::new());
+        needed.action
     }
 
     /// Adopts what the store contains now, for example after a login. A server that waits for a

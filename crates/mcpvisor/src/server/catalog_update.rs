@@ -39,14 +39,21 @@ impl ServerState {
         owner: String,
         result: Result<(ListItems, Option<Duration>), FetchFailure>,
     ) {
-        let (outcome, problem) = match result {
+        let (outcome, class, problem) = match result {
             Ok((items, time_to_live)) => {
                 return self.process_list(generation, list, owner, items, time_to_live);
             }
-            Err(FetchFailure::Refused(problem)) => (FetchOutcome::Refused, problem),
-            Err(FetchFailure::Failed(problem)) => (FetchOutcome::Failed, problem),
+            Err(FetchFailure::Refused(problem)) => {
+                (FetchOutcome::Refused, FaultClass::Discovery, problem)
+            }
+            Err(FetchFailure::Unauthorized(problem)) => {
+                (FetchOutcome::Refused, FaultClass::Authorization, problem)
+            }
+            Err(FetchFailure::Failed(problem)) => {
+                (FetchOutcome::Failed, FaultClass::Discovery, problem)
+            }
         };
-        let problem = self.note_fetch_failure(generation, list, problem);
+        let problem = self.note_fetch_failure(generation, list, class, problem);
         log_limited!(self.slot.log_limit, WARN, server = %self.slot.name(), %list, ?outcome, problem, "cannot fetch a list");
         self.fetch_ended(generation, list, outcome);
     }
@@ -115,12 +122,13 @@ impl ServerState {
         &mut self,
         generation: Generation,
         list: ListKind,
+        class: FaultClass,
         problem: String,
     ) -> String {
         let mut problem = self.slot.redact(problem).into_owned();
         truncate_text(&mut problem, MAX_FAULT_MESSAGE);
         let message = format!("its {list} cannot be listed: {problem}");
-        let fault = Fault::new(FaultClass::Discovery, message);
+        let fault = Fault::new(class, message);
         self.lists.failures.insert(list, (generation, fault));
         problem
     }

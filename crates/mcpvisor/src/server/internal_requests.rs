@@ -8,7 +8,7 @@ mod weight;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mcpvisor_core::machine::Fault;
+use mcpvisor_core::machine::{Fault, FaultClass};
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::settings::ListingSettings;
 use mcpvisor_core::{Generation, ListKind, ServerSettings};
@@ -89,7 +89,12 @@ pub(crate) async fn fetch(
                 _ => return refused(error.message.into_owned()),
             },
             Ok(Some(Err(InternalFailure::Unreadable(problem)))) => return failed(problem),
-            Ok(Some(Err(InternalFailure::Failed { fault, .. }))) => return failed(fault.message),
+            Ok(Some(Err(InternalFailure::Failed { fault, .. }))) => {
+                return Err(match fault.class {
+                    FaultClass::Authorization => FetchFailure::Unauthorized(fault.message),
+                    _ => FetchFailure::Failed(fault.message),
+                });
+            }
             Ok(None) => return failed("the connection ended".to_owned()),
             Err(_) => return failed(format!("no answer within {timeout:?}")),
         };

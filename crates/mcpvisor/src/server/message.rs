@@ -194,6 +194,8 @@ pub(crate) enum ConfirmedSetting {
 pub(crate) enum FetchFailure {
     /// The server answered with an error.
     Refused(String),
+    /// The server demands another credential, or more scopes.
+    Unauthorized(String),
     /// No answer, or an invalid one.
     Failed(String),
 }

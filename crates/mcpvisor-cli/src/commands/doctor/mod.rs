@@ -1,5 +1,6 @@
 //! `doctor`: checks the config, every server and the machine, and says what to do.
 
+mod authorization_checks;
 mod command_check;
 mod examine;
 mod machine_checks;

@@ -9,8 +9,8 @@ use mcpvisor::{
 };
 use tokio::time::Instant;
 
-use super::command_check;
 use super::report::{Check, ServerReport};
+use super::{authorization_checks, command_check};
 use crate::config::source::Source;
 use crate::failure::needs_authorization;
 use crate::fleet;
@@ -83,15 +83,19 @@ pub(super) struct Observation {
     pub(super) in_time: bool,
     pub(super) stderr: String,
     pub(super) findings: Arc<[Finding]>,
+    pub(super) authorization: Vec<Check>,
 }
 
 /// Waits until a server settles.
 pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant) -> Observation {
     let settled = fleet::settled(&server, &ListKind::ALL, until).await;
+    let (took, in_time) = (begun.elapsed(), settled.is_some());
+    let status = settled.unwrap_or_else(|| server.status());
     Observation {
-        in_time: settled.is_some(),
-        status: settled.unwrap_or_else(|| server.status()),
-        took: begun.elapsed(),
+        authorization: authorization_checks::check(&server, &status).await,
+        in_time,
+        status,
+        took,
         stderr: server.stderr_tail(),
         findings: Arc::clone(&server.catalog().findings),
     }
@@ -121,6 +125,7 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Observation, within: 
             .checks
             .push(Check::bad("authorization", "needed", ""));
     }
+    report.checks.extend(outcome.authorization.iter().cloned());
     if connected {
         report.checks.push(catalog(status, within));
         report.checks.extend(stdout(status));

@@ -1,0 +1,90 @@
+//! Checks of a server's authorization: issuer, token store, logins and scopes.
+
+use mcpvisor::auth::{Account, LoginError};
+use mcpvisor::{Action, ServerHandle, ServerStatus};
+
+use super::super::auth::expiry;
+use super::report::Check;
+use crate::failure::needs_authorization;
+use crate::output::action_text;
+
+/// Checks a server that uses logins.
+pub(super) async fn check(server: &ServerHandle, status: &ServerStatus) -> Vec<Check> {
+    let accounts = match server.accounts().await {
+        Ok(accounts) => accounts,
+        Err(LoginError::NotUsed { .. }) => return Vec::new(),
+        Err(LoginError::InvalidConfig { problem, .. }) => {
+            return vec![Check::bad("login", problem, "Correct \"auth\".")];
+        }
+        Err(error) => {
+            let action = "Fix the state folder, or set MCPVISOR_STATE_DIR.";
+            return vec![Check::bad("token store", error.to_string(), action)];
+        }
+    };
+    let mut checks = Vec::new();
+    if needs_authorization(status) {
+        checks.extend(issuer(server).await);
+    }
+    let configured = server.configured_account().unwrap_or_default();
+    for account in &accounts {
+        checks.push(login(server, account));
+        if account.account == configured {
+            checks.extend(scopes(server, account));
+        }
+    }
+    checks
+}
+
+/// Checks whether the authorization server can be found.
+async fn issuer(server: &ServerHandle) -> Option<Check> {
+    Some(match server.login().ok()?.discover_issuer().await {
+        Ok(issuer) => Check::good("issuer", issuer),
+        Err(error) => Check::bad(
+            "issuer",
+            error.to_string(),
+            "Check that the authorization server is reachable.",
+        ),
+    })
+}
+
+/// Checks whether a stored login is valid.
+fn login(server: &ServerHandle, account: &Account) -> Check {
+    let name = match account.account.as_str() {
+        "" => String::new(),
+        name => format!("{name}, "),
+    };
+    let left = expiry(account);
+    let expired = left.as_deref() == Some("0 s") && !account.refreshable;
+    let problem = match &account.rejected {
+        Some(reason) => Some(format!("{name}rejected: {reason}")),
+        None if expired => Some(format!("{name}expired")),
+        None => None,
+    };
+    if let Some(problem) = problem {
+        let scopes = Vec::new();
+        let action = action_text(server.name().as_str(), &Action::Login { scopes });
+        return Check::bad("login", problem, action);
+    }
+    let expires = match (left, account.refreshable) {
+        (_, true) => "renewed automatically".to_owned(),
+        (Some(left), false) => format!("expires in {left}"),
+        (None, false) => "no known expiry".to_owned(),
+    };
+    let (issuer, store) = (&account.issuer, account.store);
+    Check::good("login", format!("{name}{expires}, {issuer}, store {store}"))
+}
+
+/// Checks whether the server demanded scopes that the login lacks.
+fn scopes(server: &ServerHandle, account: &Account) -> Option<Check> {
+    let Action::Login { scopes } = server.authorization_action() else {
+        return None;
+    };
+    let missing = scopes.into_iter().filter(|it| !account.scopes.contains(it));
+    let scopes: Vec<String> = missing.collect();
+    if scopes.is_empty() {
+        return None;
+    }
+    let detail = format!("missing: {}", scopes.join(" "));
+    let action = action_text(server.name().as_str(), &Action::Login { scopes });
+    Some(Check::bad("scopes", detail, action))
+}
