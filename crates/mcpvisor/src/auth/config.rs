@@ -1,7 +1,7 @@
 //! How a server is authorized, as its config says.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mcpvisor_auth::Secret;
@@ -149,7 +149,7 @@ impl AuthConfig {
                 refuse(
                     GRANT,
                     problem,
-                    !has_secret && self.private_key_file.is_none(),
+                    !has_secret && self.private_key_file.is_none() && self.private_key.is_none(),
                 )
             }
             AuthGrant::JwtBearer => refuse(
@@ -165,7 +165,7 @@ impl AuthConfig {
                 let is_whole = |idp: &IdentityProviderConfig| {
                     !idp.issuer.is_empty()
                         && !idp.client_id.is_empty()
-                        && !idp.id_token_env.is_empty()
+                        && (!idp.id_token_env.is_empty() || idp.id_token.is_some())
                 };
                 refuse(GRANT, problem, !idp.is_some_and(is_whole))
             }
@@ -221,6 +221,7 @@ impl AuthConfig {
         &self,
         server_url: &str,
         variable: impl Fn(&str) -> Option<OsString>,
+        read_key: impl Fn(&Path) -> Result<Secret, String>,
     ) -> Result<CredentialConfig, String> {
         let read = |name: &str| {
             let value = variable(name).and_then(|value| value.into_string().ok());
@@ -235,7 +236,7 @@ impl AuthConfig {
         let mut config = CredentialConfig::new(server_url);
         config.account = self.account.clone().unwrap_or_default();
         config.grant = self.grant(&read)?;
-        config.client = self.client(&read)?;
+        config.client = self.client(&read, read_key)?;
         config.client_metadata_url = self.client_metadata_url.clone();
         config.scopes = self.scopes.clone();
         config.resource = match self.resource.as_deref() {
@@ -281,6 +282,7 @@ impl AuthConfig {
     fn client(
         &self,
         read: &impl Fn(&str) -> Result<Secret, String>,
+        read_key: impl Fn(&Path) -> Result<Secret, String>,
     ) -> Result<Option<ConfiguredClient>, String> {
         let Some(id) = self.client_id.clone() else {
             return Ok(None);
@@ -292,11 +294,7 @@ impl AuthConfig {
             None => self.client_secret.clone(),
         };
         let private_key = match &self.private_key_file {
-            Some(path) => {
-                let read = std::fs::read_to_string(path);
-                let text = read.map_err(|error| format!("{}: {error}", path.display()))?;
-                Some(Secret::new(text))
-            }
+            Some(path) => Some(read_key(path)?),
             None => self.private_key.clone(),
         };
         Ok(Some(ConfiguredClient {
@@ -313,6 +311,10 @@ mod tests {
 
     const URL: &str = "https://example.com/mcp";
 
+    fn no_key(path: &Path) -> Result<Secret, String> {
+        Err(format!("{}: not read", path.display()))
+    }
+
     #[test]
     fn credentials_that_the_program_has_need_no_variable_or_file() {
         let mut auth = AuthConfig {
@@ -323,7 +325,7 @@ mod tests {
             ..AuthConfig::default()
         };
         let none = |_: &str| None;
-        let resolved = auth.resolve(URL, none).unwrap();
+        let resolved = auth.resolve(URL, none, no_key).unwrap();
         let assertion = Secret::new("assertion");
         assert_eq!(resolved.grant, Grant::JwtBearer { assertion });
         let client = resolved.client.unwrap();
@@ -337,7 +339,7 @@ mod tests {
             id_token: Some(Secret::new("id token")),
             ..IdentityProviderConfig::default()
         });
-        let resolved = auth.resolve(URL, none).unwrap();
+        let resolved = auth.resolve(URL, none, no_key).unwrap();
         let Grant::Enterprise(idp) = resolved.grant else {
             panic!("another grant")
         };
@@ -354,9 +356,12 @@ mod tests {
             grant: AuthGrant::JwtBearer,
             ..AuthConfig::default()
         };
-        let problem = auth.resolve(URL, |_| None).unwrap_err();
+        let problem = auth.resolve(URL, |_| None, no_key).unwrap_err();
         assert_eq!(problem, "jwt_bearer needs \"clientSecretEnvVar\"");
         auth.client_secret_env = Some("JWT".to_owned());
-        assert_eq!(auth.resolve(URL, |_| None).unwrap_err(), "JWT is not set");
+        assert_eq!(
+            auth.resolve(URL, |_| None, no_key).unwrap_err(),
+            "JWT is not set"
+        );
     }
 }

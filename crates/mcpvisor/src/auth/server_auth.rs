@@ -1,12 +1,12 @@
 //! How one server is authorized, and how its credential is renewed.
 
 #[cfg(feature = "auth")]
+use std::path::Path;
+#[cfg(feature = "auth")]
 use std::sync::Arc;
 #[cfg(feature = "auth")]
 use std::time::Duration;
 
-#[cfg(feature = "auth")]
-use mcpvisor_auth::AuthError;
 #[cfg(feature = "auth")]
 use mcpvisor_auth::credential::{Credential, STORE_POLL, TokenRevision};
 #[cfg(feature = "auth")]
@@ -15,6 +15,8 @@ use mcpvisor_auth::discovery::discover;
 use mcpvisor_auth::renewal::MIN_RENEWAL_INTERVAL;
 #[cfg(feature = "auth")]
 use mcpvisor_auth::scopes;
+#[cfg(feature = "auth")]
+use mcpvisor_auth::{AuthError, Secret};
 use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Action, Fault, FaultClass, PermanentFailure, RenewalFailure};
 #[cfg(feature = "auth")]
@@ -29,6 +31,12 @@ use crate::api::transport::Transport;
 #[cfg(feature = "auth")]
 use crate::api::transport::TransportKind;
 use crate::fleet::host::Host;
+#[cfg(feature = "auth")]
+use crate::state::file_ops::{READ_TIMEOUT, read_regular};
+
+/// Bytes of a file with a private key.
+#[cfg(feature = "auth")]
+const MAX_KEY_BYTES: u64 = 64 * 1024;
 
 /// Time to find out where a person has to log in.
 #[cfg(feature = "auth")]
@@ -65,7 +73,15 @@ impl ServerAuth {
         if endpoint.has_static_credential() {
             return Self::Static;
         }
-        match auth.resolve(endpoint.identity(), |name| std::env::var_os(name)) {
+        let read_key = |path: &Path| {
+            let owned = path.to_owned();
+            let read = move || read_regular(&owned, MAX_KEY_BYTES);
+            let read = host.ops.run_blocking(path, READ_TIMEOUT, read);
+            let text = read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok(Secret::new(text))
+        };
+        match auth.resolve(endpoint.identity(), |name| std::env::var_os(name), read_key) {
             Ok(config) => {
                 let http = AuthHttpClient::new(Arc::clone(&host.http), endpoint);
                 let store = Arc::new(host.credentials.clone());
