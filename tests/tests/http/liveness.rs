@@ -64,8 +64,8 @@ async fn errors_that_need_a_person_fail_permanently_at_once() {
     .await;
     let forbidden = StubServer::start(|_| StubReply::status("403 Forbidden", "", "")).await;
     for (endpoint, class) in [
-        (Transport::http(server.url()), FaultClass::Unauthorized),
-        (Transport::http(forbidden.url()), FaultClass::Unauthorized),
+        (Transport::http(server.url()), FaultClass::Authorization),
+        (Transport::http(forbidden.url()), FaultClass::Authorization),
         (Transport::http("ftp://host/"), FaultClass::InvalidAddress),
         (Transport::http("http://[::1/"), FaultClass::InvalidAddress),
         (
@@ -78,7 +78,7 @@ async fn errors_that_need_a_person_fail_permanently_at_once() {
         ),
         (
             Transport::http(server.url()).bearer_token_env("MCPVISOR_NO_SUCH_VARIABLE"),
-            FaultClass::Unauthorized,
+            FaultClass::Authorization,
         ),
         (
             Transport::http("https://127.0.0.1:1/").root_certificate("/no/such/file.pem"),
@@ -112,7 +112,7 @@ async fn a_token_that_is_no_longer_valid_becomes_a_state_with_what_to_do() {
     reaches(&web, StateName::PermanentlyFailed).await;
     assert_eq!(
         web.status().last_error.unwrap().class,
-        FaultClass::Unauthorized
+        FaultClass::Authorization
     );
     assert_eq!(server.count("tools/call"), 3, "nothing is repeated");
     runtime.shutdown(LONG).await;
