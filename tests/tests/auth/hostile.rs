@@ -2,21 +2,21 @@
 //! goes to a forbidden place. The same servers without the fault are the controls.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mcpvisor::auth::mcpvisor_auth::AuthError;
 use mcpvisor::auth::mcpvisor_auth::record::CredentialRecord;
 use mcpvisor::auth::mcpvisor_auth::store::CredentialStore as _;
-use mcpvisor::{NameLookup, Runtime, ServerHandle, StartMode, StateName, Transport};
+use mcpvisor::{EventKind, NameLookup, Runtime, ServerHandle, StartMode, StateName, Transport};
 use mcpvisor_testkit::auth_server::{
     AuthFault, AuthOptions, AuthServer, Endpoint, IssuerHost, ProtectedOptions,
 };
 use tokio::net::TcpListener;
 
 use crate::browser::open_in_browser;
-use crate::fleet::reaches;
+use crate::fleet::{next_event, reaches};
 use crate::folder::Folder;
 use crate::protected::{LONG, Protected, builder, run, web};
 
@@ -170,6 +170,8 @@ async fn a_callback_of_another_issuer_or_login_is_refused_and_its_code_is_never_
 struct ScriptedLookup {
     asked: Arc<Mutex<Vec<String>>>,
     count: Arc<AtomicUsize>,
+    /// Whether a script that waits for it may begin.
+    is_armed: Arc<AtomicBool>,
 }
 
 impl ScriptedLookup {
@@ -201,15 +203,25 @@ async fn a_name_that_resolves_to_another_address_later_is_checked_before_each_di
         };
         let protected = Protected::with(options, ProtectedOptions::default()).await;
         let lookup = ScriptedLookup::default();
+        let is_armed = Arc::clone(&lookup.is_armed);
         let function = lookup.function(move |number| match forbidden {
-            Some(forbidden) if number == forbidden => link_local(),
+            Some(forbidden) if number == forbidden && is_armed.load(Ordering::SeqCst) => {
+                link_local()
+            }
             _ => LOOPBACK,
         });
         let web = web("web", Transport::http(protected.server.url()));
         let builder = protected.builder().server(web).name_lookup(function);
+        let mut events = builder.events();
         let runtime = builder.start().await.unwrap();
         let handle = runtime.server("web").unwrap();
-        reaches(&handle, StateName::PermanentlyFailed).await;
+        // The runtime looks for the issuer too; its lookups end here.
+        next_event(&mut events, |event| {
+            matches!(event.kind, EventKind::AuthorizationNeeded { .. }).then_some(())
+        })
+        .await;
+        lookup.count.store(0, Ordering::SeqCst);
+        lookup.is_armed.store(true, Ordering::SeqCst);
         let outcome = log_in(&handle).await;
         match forbidden {
             Some(forbidden) => {

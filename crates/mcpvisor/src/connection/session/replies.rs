@@ -78,7 +78,10 @@ impl<L: Link> Session<'_, L> {
         let class = faults::request_failure_class(failure, status);
         let lost = failure == RequestFailure::SessionLost;
         if let RequestFailure::Unauthorized { credential } = failure
-            && !matches!(request.requester, Requester::Caller(_))
+            && matches!(
+                request.requester,
+                Requester::Internal(_) | Requester::Listen
+            )
         {
             self.report_unauthorized(credential, &message);
         }
