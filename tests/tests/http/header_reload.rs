@@ -107,13 +107,12 @@ async fn a_call_that_was_refused_for_an_old_token_is_answered_after_the_reload()
     };
     let (runtime, handle) = started(with("old-token")).await;
     runtime.ready(LONG).await.unwrap();
-    let generation = handle.status().generation;
     expired.store(true, Ordering::Relaxed);
     assert!(call(&handle).await.is_err());
+    reaches(&handle, StateName::PermanentlyFailed).await;
     assert_eq!(reload(&runtime, with("new-token")).await, adjusted());
     assert_eq!(call(&handle).await.unwrap(), "hello");
-    assert_eq!(handle.status().generation, generation);
-    assert_eq!(server.count("initialize"), 1);
+    assert_eq!(server.count("initialize"), 2);
     runtime.shutdown(LONG).await;
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use mcpvisor::{CallError, Known, StateName};
 use serde_json::{Value, json};
 
-use crate::harness::{LONG, call, connected, known, until};
+use crate::harness::{LONG, call, connected, known, reaches, until};
 use mcpvisor_testkit::stub_server::{
     StubReply, StubRequest, StubServer, default_reply, initialize_reply, text_result,
 };
@@ -215,7 +215,6 @@ async fn unrelated_errors_never_take_the_path_of_a_session() {
         error("400 Bad Request", "the argument is missing"),
         error("200 OK", "your bank's vault is closed"),
         StubReply::status("403 Forbidden", "", ""),
-        StubReply::status("401 Unauthorized", "", ""),
         StubReply::status("500 Internal StubServer Error", "", ""),
     ] {
         let server = StubServer::start(move |request| match request.operation() {
@@ -230,6 +229,21 @@ async fn unrelated_errors_never_take_the_path_of_a_session() {
         assert_eq!(web.status().state, StateName::Connected);
         runtime.shutdown(LONG).await;
     }
+}
+
+#[tokio::test]
+async fn a_refused_credential_never_takes_the_path_of_a_session() {
+    let server = StubServer::start(|request| match request.operation() {
+        "tools/call" => StubReply::status("401 Unauthorized", "", ""),
+        _ => default_reply(request),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(known(call(&web).await), Known::Refused);
+    reaches(&web, StateName::PermanentlyFailed).await;
+    assert_eq!(server.count("tools/call"), 1);
+    assert_eq!(server.count("initialize"), 1);
+    runtime.shutdown(LONG).await;
 }
 
 #[tokio::test]

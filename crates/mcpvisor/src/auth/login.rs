@@ -172,7 +172,7 @@ impl ServerHandle {
                 server,
                 problem: problem.to_string(),
             }),
-            ServerAuth::Static | ServerAuth::Helper(_) => Err(LoginError::NotUsed { server }),
+            ServerAuth::Static(_) | ServerAuth::Helper(_) => Err(LoginError::NotUsed { server }),
         }
     }
 

@@ -42,11 +42,14 @@ const MAX_KEY_BYTES: u64 = 64 * 1024;
 #[cfg(feature = "auth")]
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The number of the credential that a server of the config starts with.
+const FIRST_STATIC: CredentialRevision = CredentialRevision(1);
+
 /// How one server is authorized. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) enum ServerAuth {
-    /// By its config alone.
-    Static,
+    /// By its config alone, which cannot be renewed. A reload gives it another number.
+    Static(CredentialRevision),
     /// By a token of the store.
     #[cfg(feature = "auth")]
     OAuth(Credential),
@@ -63,7 +66,7 @@ impl ServerAuth {
     #[cfg(feature = "auth")]
     pub(crate) fn new(transport: &Transport, host: &Host) -> Self {
         let TransportKind::Http(endpoint) = &transport.0 else {
-            return Self::Static;
+            return Self::Static(FIRST_STATIC);
         };
         let auth = &endpoint.auth;
         if let Some(command) = &auth.headers_helper {
@@ -71,7 +74,7 @@ impl ServerAuth {
             return Self::Helper(Arc::new(helper));
         }
         if endpoint.has_static_credential() {
-            return Self::Static;
+            return Self::Static(FIRST_STATIC);
         }
         let read_key = |path: &Path| {
             let owned = path.to_owned();
@@ -94,14 +97,24 @@ impl ServerAuth {
     /// How the server of this transport is authorized.
     #[cfg(not(feature = "auth"))]
     pub(crate) fn new(_: &Transport, _: &Host) -> Self {
-        Self::Static
+        Self::Static(FIRST_STATIC)
+    }
+
+    /// The successor of another authorization of the same server. Its credential has a larger
+    /// number, so that a refusal of the former one says nothing about it.
+    pub(crate) fn replacing(self, former: &Self) -> Self {
+        match self {
+            Self::Static(_) => Self::Static(CredentialRevision(former.current().revision.0 + 1)),
+            #[cfg(feature = "auth")]
+            other => other,
+        }
     }
 
     /// What a new connection carries. Nothing, if a person has to log in first: the server says
     /// what it needs.
     pub(crate) async fn for_connect(&self) -> Result<Authorization, RenewalFailure> {
         match self {
-            Self::Static => Ok(Authorization::default()),
+            Self::Static(_) => Ok(self.current()),
             #[cfg(feature = "auth")]
             Self::OAuth(credential) => match credential.fresh().await {
                 Ok(token) => Ok(token.map(Authorization::from).unwrap_or_default()),
@@ -121,7 +134,7 @@ impl ServerAuth {
         refused: CredentialRevision,
     ) -> Result<Authorization, RenewalFailure> {
         match self {
-            Self::Static => Err(RenewalFailure::Permanent(
+            Self::Static(_) => Err(RenewalFailure::Permanent(
                 self.authorization_needed("401 Unauthorized".to_owned()),
             )),
             #[cfg(feature = "auth")]
@@ -141,7 +154,10 @@ impl ServerAuth {
     /// What requests carry now.
     pub(crate) fn current(&self) -> Authorization {
         match self {
-            Self::Static => Authorization::default(),
+            Self::Static(revision) => Authorization {
+                revision: *revision,
+                ..Authorization::default()
+            },
             #[cfg(feature = "auth")]
             Self::OAuth(credential) => {
                 let none = || Authorization {
@@ -170,7 +186,7 @@ impl ServerAuth {
     #[cfg_attr(not(feature = "auth"), allow(unused_variables))]
     pub(crate) async fn next_change(&self, from: CredentialRevision) {
         match self {
-            Self::Static => std::future::pending().await,
+            Self::Static(_) => std::future::pending().await,
             #[cfg(feature = "auth")]
             Self::Invalid(_) => std::future::pending().await,
             #[cfg(feature = "auth")]
@@ -252,7 +268,7 @@ impl ServerAuth {
     /// server may list something else for it. Empty without one.
     pub(crate) fn identity(&self) -> Vec<String> {
         match self {
-            Self::Static => Vec::new(),
+            Self::Static(_) => Vec::new(),
             #[cfg(feature = "auth")]
             Self::OAuth(credential) => credential.current().map_or_else(Vec::new, |token| {
                 let mut scopes = token.scopes().to_vec();
@@ -283,7 +299,7 @@ impl ServerAuth {
     /// The failure of a server that requires another credential.
     pub(crate) fn authorization_needed(&self, message: String) -> PermanentFailure {
         let action = match self {
-            Self::Static => Action::Authorize,
+            Self::Static(_) => Action::Authorize,
             #[cfg(feature = "auth")]
             Self::OAuth(credential) if !credential.renews_alone() => Action::Login {
                 scopes: credential.challenge().scopes.unwrap_or_default(),

@@ -251,6 +251,7 @@ impl ServerState {
                     // A connection that no longer takes commands is replaced by one that reads the
                     // config itself.
                     let _ = connection.send(Command::UpdateHeaders(Box::new(endpoint.clone())));
+                    self.credential_changed();
                 }
             }
             StateName::Connecting

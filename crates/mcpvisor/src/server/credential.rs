@@ -74,7 +74,7 @@ impl ServerState {
         let auth = self.slot.auth();
         self.credential_watch = None;
         self.lists.owner = None;
-        if matches!(*auth, ServerAuth::Static) {
+        if matches!(*auth, ServerAuth::Static(_)) {
             return;
         }
         let actor = self.myself.clone();

@@ -151,7 +151,7 @@ impl ServerSlot {
         #[cfg(feature = "http")]
         if next.transport.is_authorized_otherwise(&before.transport) {
             let auth = ServerAuth::new(&next.transport, &self.host);
-            self.auth.store(Arc::new(auth));
+            self.auth.store(Arc::new(auth.replacing(&self.auth())));
         }
         self.config.store(Arc::new(next));
     }

@@ -15,7 +15,8 @@ use crate::link::{
 };
 
 async fn open(endpoint: &HttpEndpoint, context: &HttpContext) -> Result<HttpLink, OpenFailure> {
-    let (auth, authorization) = (ServerAuth::Static, Authorization::default());
+    let authorization = Authorization::default();
+    let auth = ServerAuth::Static(authorization.revision);
     HttpLink::open(
         endpoint,
         context,
