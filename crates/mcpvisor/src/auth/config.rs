@@ -361,7 +361,7 @@ mod tests {
         auth.client_secret_env = Some("JWT".to_owned());
         assert_eq!(
             auth.resolve(URL, |_| None, no_key).unwrap_err(),
-            "JWT is not set"
+            "the variable JWT is not set"
         );
     }
 }
