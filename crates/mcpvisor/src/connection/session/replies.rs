@@ -128,7 +128,6 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Reports a refused credential, apart from any call.
-    #[cfg(feature = "http")]
     pub(super) fn report_unauthorized(&mut self, credential: CredentialRevision, message: &str) {
         let message = self.task.slot.redact(message);
         let fault = Fault::new(FaultClass::Authorization, message);
