@@ -27,8 +27,8 @@ pub(crate) struct Host {
     added: AtomicU32,
     /// Bounds file operations outside the state folder.
     #[cfg_attr(
-        not(feature = "config-files"),
-        expect(dead_code, reason = "only watched configs need it")
+        not(any(feature = "config-files", feature = "auth")),
+        expect(dead_code, reason = "only watched configs and key files need it")
     )]
     pub(crate) ops: FileOps,
     /// Shared by all HTTP connections.

@@ -1,10 +1,8 @@
 //! Replies to pending requests, and requests that failed without one.
 
-#[cfg(feature = "http")]
-use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Fault, FaultClass, MAX_FAULT_MESSAGE, truncate_text};
 use mcpvisor_core::retry::RequestFailure;
-use mcpvisor_core::{CallId, SessionEvidence};
+use mcpvisor_core::{CallId, CredentialRevision, SessionEvidence};
 use rmcp::ErrorData;
 use rmcp::model::ServerResult;
 
