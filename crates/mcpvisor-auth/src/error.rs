@@ -28,7 +28,7 @@ pub enum AuthError {
     /// A request failed; a retry may help.
     #[error("{request}: {error}")]
     Http {
-        /// Which request, such as "token request to https://as.example.com".
+        /// Which request, such as `token request to https://as.example.com`.
         request: String,
         /// What happened.
         error: HttpError,

@@ -227,11 +227,11 @@ async fn a_call_that_needs_more_scopes_says_which_and_works_after_a_login_elsewh
     let (runtime, web) = protected.connected().await;
     for outcome in run_many(&web, "refused", 8).await {
         let error = outcome.unwrap_err();
-        let CallError::Refused { class, cause, .. } = &error else {
+        let CallError::Refused { class, scopes, .. } = &error else {
             panic!("{error:?}");
         };
         assert_eq!(*class, FaultClass::Authorization);
-        assert!(cause.contains("mcp:write"), "{cause}");
+        assert!(scopes.iter().any(|scope| scope == "mcp:write"), "{error}");
     }
     assert_eq!(web.status().state, StateName::Connected);
     web.call_tool("echo", json!({})).await.unwrap();

@@ -32,6 +32,8 @@ pub struct Fault {
     pub message: String,
     /// The end of the child's stderr, at most [`MAX_FAULT_STDERR`] bytes.
     pub stderr: Option<Arc<str>>,
+    /// The scopes that a login has to request, if the server named them.
+    pub scopes: Vec<String>,
 }
 
 impl Fault {
@@ -44,7 +46,15 @@ impl Fault {
             class,
             message,
             stderr: None,
+            scopes: Vec::new(),
         }
+    }
+
+    /// Adds the scopes that a login has to request.
+    #[must_use]
+    pub fn with_scopes(mut self, scopes: Vec<String>) -> Self {
+        self.scopes = scopes;
+        self
     }
 
     /// Adds the end of the server's stderr. Redact secrets before that.

@@ -94,6 +94,8 @@ pub(crate) struct FailedRequest {
     pub(crate) error: Option<ErrorData>,
     /// A message for people.
     pub(crate) message: String,
+    /// The scopes that the request lacked.
+    pub(crate) scopes: Vec<String>,
 }
 
 impl FailedRequest {
@@ -104,6 +106,7 @@ impl FailedRequest {
             status: None,
             error: None,
             message: message.into(),
+            scopes: Vec::new(),
         }
     }
 }

@@ -71,6 +71,9 @@ pub enum CallError {
         cause: String,
         /// The tail of the server's stderr: [`CallError::stderr`].
         stderr: Option<Arc<str>>,
+        /// The scopes that a login has to request, if the server named them (403
+        /// `insufficient_scope`).
+        scopes: Vec<String>,
     },
     /// The deadline or the idle timeout passed. If the request was sent, it was cancelled at the
     /// server and its outcome is unknown.

@@ -53,6 +53,7 @@ impl RequestContext {
                 class: fault.class,
                 cause: fault.message,
                 stderr: fault.stderr,
+                scopes: fault.scopes,
             },
             Failure::Outcome(Outcome::Answered(fault)) => CallError::Unreadable {
                 server,

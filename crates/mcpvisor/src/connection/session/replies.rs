@@ -101,7 +101,7 @@ impl<L: Link> Session<'_, L> {
                 self.batch.summary.failed.push(FailedCall {
                     call,
                     failure,
-                    fault: Fault::new(class, message),
+                    fault: Fault::new(class, message).with_scopes(failed.scopes),
                 });
             }
             Requester::Listen => {

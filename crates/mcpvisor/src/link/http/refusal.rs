@@ -70,6 +70,7 @@ pub(super) fn to_inbound(
             status: Some(status.as_u16()),
             error: error.clone(),
             message,
+            scopes: missing_scopes(refusal),
         },
     };
     if is_session_lost(refusal, in_session) {
@@ -92,7 +93,10 @@ pub(super) fn to_inbound(
             summary,
         ),
         StatusCode::FORBIDDEN if needs_step_up(refusal) => {
-            let scopes = missing_scopes(refusal);
+            let scopes = match missing_scopes(refusal) {
+                scopes if scopes.is_empty() => "needs more scopes".to_owned(),
+                scopes => format!("needs the scopes {}", scopes.join(" ")),
+            };
             failed(RequestFailure::ScopeNeeded, format!("{summary}: {scopes}"))
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
@@ -121,14 +125,11 @@ fn needs_step_up(refusal: &HttpRefusal) -> bool {
     challenge.is_some_and(|challenge| challenge.needs_step_up())
 }
 
-/// The scopes that a request lacked.
-fn missing_scopes(refusal: &HttpRefusal) -> String {
+/// The scopes that a refused request lacked, as far as the server names them.
+fn missing_scopes(refusal: &HttpRefusal) -> Vec<String> {
     let challenge = refusal.challenge.as_ref();
-    let scopes = challenge.and_then(|challenge| challenge.scopes.as_deref());
-    match scopes {
-        Some(scopes) if !scopes.is_empty() => format!("needs the scopes {}", scopes.join(" ")),
-        _ => "needs more scopes".to_owned(),
-    }
+    let scopes = challenge.and_then(|challenge| challenge.scopes.clone());
+    scopes.unwrap_or_default()
 }
 
 /// The message for a refused credential.
