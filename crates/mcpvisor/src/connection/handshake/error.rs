@@ -24,7 +24,7 @@ pub(crate) enum HandshakeError {
     /// No common version; what is known about the server's versions.
     Incompatible(String),
     /// A handshake request failed without an answer.
-    RequestFailed(FailedRequest),
+    RequestFailed(Box<FailedRequest>),
     /// The server's reply is not a valid one.
     InvalidReply(String),
 }
@@ -37,10 +37,10 @@ impl HandshakeError {
     /// The credential that the server refused, if that is why.
     pub(crate) fn refused_credential(&self) -> Option<CredentialRevision> {
         match self {
-            Self::RequestFailed(FailedRequest {
-                failure: RequestFailure::Unauthorized { credential },
-                ..
-            }) => Some(*credential),
+            Self::RequestFailed(failed) => match failed.failure {
+                RequestFailure::Unauthorized { credential } => Some(credential),
+                _ => None,
+            },
             _ => None,
         }
     }

@@ -109,7 +109,7 @@ impl<L: Link> Handshake<'_, L> {
             RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. }
         );
         let error = failed.error.take();
-        let failed = HandshakeError::RequestFailed(failed);
+        let failed = HandshakeError::RequestFailed(Box::new(failed));
         if !is_discover {
             return Some(match error {
                 Some(error) if era::is_modern_error(&error) => {
@@ -233,7 +233,7 @@ impl<L: Link> Handshake<'_, L> {
                     error.message, error.code.0
                 );
                 let failure = RequestFailure::ServerFault;
-                HandshakeError::RequestFailed(FailedRequest::new(failure, message))
+                HandshakeError::RequestFailed(Box::new(FailedRequest::new(failure, message)))
             }
             Some(error) => error,
             None => HandshakeError::no_answer(),
