@@ -62,6 +62,11 @@ impl AccessToken {
         self.0.since.checked_add(after)
     }
 
+    /// When it expires, if that is known.
+    pub fn expires_at(&self) -> Option<Instant> {
+        self.0.since.checked_add(self.0.lifetime.expires_in?)
+    }
+
     /// Notes that the server accepted it.
     pub fn mark_accepted(&self) {
         self.0.accepted.store(true, Ordering::Relaxed);

@@ -96,7 +96,8 @@ fn basic(client: &ClientRecord, secret: &Secret) -> Result<ClientAuthentication,
     header.set_sensitive(true);
     Ok(ClientAuthentication {
         authorization: Some(header),
-        parameters: Vec::new(),
+        // Some servers look the client up by the body, whatever the header says.
+        parameters: vec![id_parameter(client)],
     })
 }
 
@@ -145,7 +146,7 @@ mod tests {
             String::from_utf8(pair).unwrap(),
             "https%3A%2F%2Fc.example.com%2Fa+b:p%3Aw%25%C3%BC"
         );
-        assert!(sent.parameters.is_empty());
+        assert_eq!(names(&sent), ["client_id"], "some servers need it too");
         assert!(!format!("{sent:?}").contains("Basic"));
     }
 

@@ -41,7 +41,7 @@ pub async fn obtain(
     if config.scopes.is_none() {
         scopes.retain(|scope| scope != OFFLINE_ACCESS);
     }
-    let client = client_for(http, config, &discovered, None, &scopes, None).await?;
+    let client = client_for(http, config, &discovered, None, None).await?;
     let resource = discovered.resource_parameter(config);
     let target = GrantTarget {
         http,

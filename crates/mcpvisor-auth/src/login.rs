@@ -203,14 +203,7 @@ impl Login {
             &self.extra_scopes,
         );
         let client = earlier_client(previous);
-        let client = client_for(
-            http,
-            &self.config,
-            &discovered,
-            redirect_uri,
-            &scopes,
-            client,
-        );
+        let client = client_for(http, &self.config, &discovered, redirect_uri, client);
         Ok(Session {
             client: client.await?,
             resource: discovered.resource_parameter(&self.config),

@@ -23,7 +23,6 @@ pub async fn client_for(
     config: &CredentialConfig,
     discovered: &Discovered,
     redirect_uri: Option<&str>,
-    scopes: &[String],
     previous: Option<&ClientRecord>,
 ) -> Result<ClientRecord, AuthError> {
     let server = &discovered.server;
@@ -40,7 +39,7 @@ pub async fn client_for(
     let now = unix_seconds(SystemTime::now());
     match previous {
         Some(client) if is_reusable(client, server, redirect_uri, now) => Ok(client.clone()),
-        _ => dynamic::register(http, config, discovered, redirect_uri, scopes).await,
+        _ => dynamic::register(http, config, discovered, redirect_uri).await,
     }
 }
 

@@ -68,23 +68,25 @@ pub fn matching_record(
     config: &CredentialConfig,
     records: Vec<CredentialRecord>,
 ) -> Option<CredentialRecord> {
-    let matches = |record: &CredentialRecord| {
-        let issuer = config
-            .issuer
-            .as_ref()
-            .is_none_or(|it| *it == record.key.issuer);
-        let client = config
-            .client
-            .as_ref()
-            .is_none_or(|it| it.id == record.client.id);
-        let resource = match &config.resource {
-            ResourceChoice::Discovered => true,
-            ResourceChoice::Fixed(resource) => record.key.resource.as_ref() == Some(resource),
-            ResourceChoice::Omitted => record.key.resource.is_none(),
-        };
-        issuer && client && resource
+    records.into_iter().find(|record| serves(config, record))
+}
+
+/// Whether a record serves this config: it matches what the config fixes.
+pub fn serves(config: &CredentialConfig, record: &CredentialRecord) -> bool {
+    let issuer = config
+        .issuer
+        .as_ref()
+        .is_none_or(|it| *it == record.key.issuer);
+    let client = config
+        .client
+        .as_ref()
+        .is_none_or(|it| it.id == record.client.id);
+    let resource = match &config.resource {
+        ResourceChoice::Discovered => true,
+        ResourceChoice::Fixed(resource) => record.key.resource.as_ref() == Some(resource),
+        ResourceChoice::Omitted => record.key.resource.is_none(),
     };
-    records.into_iter().find(matches)
+    issuer && client && resource
 }
 
 /// What a failed refresh means for the stored credential.

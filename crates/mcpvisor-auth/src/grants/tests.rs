@@ -201,7 +201,7 @@ async fn client_credentials_send_scope_and_resource() {
             ("grant_type", Some("client_credentials")),
             ("scope", Some("read write")),
             ("resource", Some(RESOURCE)),
-            ("client_id", None),
+            ("client_id", Some("client-1")),
         ],
     );
     assert_eq!(record.scopes, ["read", "write"]);

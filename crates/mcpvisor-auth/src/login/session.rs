@@ -51,7 +51,6 @@ impl Session {
             &self.config,
             &self.discovered,
             redirect_uri,
-            &self.scopes,
             None,
         )
         .await?;

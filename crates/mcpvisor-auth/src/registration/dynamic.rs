@@ -37,7 +37,6 @@ pub(super) async fn register(
     config: &CredentialConfig,
     discovered: &Discovered,
     redirect_uri: Option<&str>,
-    scopes: &[String],
 ) -> Result<ClientRecord, AuthError> {
     let endpoint = discovered.server.registration_endpoint.as_deref();
     let endpoint = endpoint.ok_or_else(|| {
@@ -48,7 +47,7 @@ pub(super) async fn register(
         )
     })?;
     let method = requested_method(&discovered.server)?;
-    let body = registration_request(&config.grant, redirect_uri, scopes, method);
+    let body = registration_request(&config.grant, redirect_uri, method);
     let url = url::parse_secure(endpoint)
         .map_err(|error| AuthError::Invalid(format!("registration_endpoint: {error}")))?;
     let source = url::without_query(&url);
@@ -87,10 +86,11 @@ fn requested_method(server: &AuthorizationServer) -> Result<ClientAuthMethod, Au
     })
 }
 
+/// The body of a registration. It names no scopes: a later login may request more, and servers
+/// refuse what was not registered.
 fn registration_request(
     grant: &Grant,
     redirect_uri: Option<&str>,
-    scopes: &[String],
     method: ClientAuthMethod,
 ) -> Value {
     let mut grant_types = Vec::new();
@@ -98,6 +98,8 @@ fn registration_request(
         "client_name": "mcpvisor",
         "application_type": "native",
         "token_endpoint_auth_method": method_name(method),
+        // The default would demand redirect URIs, which a device login has none of.
+        "response_types": [],
     });
     if let Some(redirect_uri) = redirect_uri {
         grant_types.push("authorization_code");
@@ -109,9 +111,6 @@ fn registration_request(
         grant_types.push(DEVICE_CODE_GRANT);
     }
     body["grant_types"] = json!(grant_types);
-    if !scopes.is_empty() {
-        body["scope"] = json!(scopes.join(" "));
-    }
     body
 }
 

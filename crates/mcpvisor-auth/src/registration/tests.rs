@@ -54,15 +54,7 @@ async fn choose(
     discovered: &Discovered,
     previous: Option<&ClientRecord>,
 ) -> Result<ClientRecord, AuthError> {
-    client_for(
-        &registrar(),
-        config,
-        discovered,
-        Some(REDIRECT),
-        &[],
-        previous,
-    )
-    .await
+    client_for(&registrar(), config, discovered, Some(REDIRECT), previous).await
 }
 
 #[tokio::test]
@@ -150,7 +142,7 @@ async fn an_earlier_registration_is_reused() {
         let http = registrar();
         let found = discovered(methods);
         let config = config();
-        let client = client_for(&http, &config, &found, Some(REDIRECT), &[], Some(&earlier));
+        let client = client_for(&http, &config, &found, Some(REDIRECT), Some(&earlier));
         assert_eq!(client.await, Ok(earlier.clone()));
         assert_eq!(http.urls(), [""; 0]);
     }

@@ -6,6 +6,7 @@ use mcpvisor_auth::AuthError;
 use mcpvisor_auth::credential::Credential;
 use mcpvisor_auth::login::{self, Login, Revocation};
 use mcpvisor_auth::record::CredentialRecord;
+use mcpvisor_auth::renewal::serves;
 use mcpvisor_core::ServerName;
 use mcpvisor_core::machine::Action;
 use serde::{Serialize, Serializer};
@@ -161,7 +162,9 @@ impl ServerHandle {
         })?;
         let url = &credential.config().server_url;
         let records = listed.into_iter().filter_map(Result::ok);
-        Ok(records.filter(|it| it.key.server_url == *url).collect())
+        let config = credential.config();
+        let serves = |it: &CredentialRecord| it.key.server_url == *url && serves(config, it);
+        Ok(records.filter(serves).collect())
     }
 
     fn credential(&self) -> Result<Credential, LoginError> {

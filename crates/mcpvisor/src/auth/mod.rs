@@ -25,7 +25,7 @@ pub use config::{AuthConfig, AuthGrant, IdentityProviderConfig};
 pub(crate) use lazy_store::LazyStore;
 #[cfg(feature = "auth")]
 pub use login::{Account, LoginError};
-pub(crate) use server_auth::ServerAuth;
+pub(crate) use server_auth::{CredentialChange, ServerAuth};
 
 /// The credential crate: its types appear in logins and accounts.
 #[cfg(feature = "auth")]

@@ -61,6 +61,17 @@ pub(crate) enum ServerAuth {
     Invalid(Arc<str>),
 }
 
+/// What happened to the credential in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CredentialChange {
+    /// Another one is in use.
+    #[cfg_attr(not(feature = "auth"), allow(dead_code))]
+    Replaced,
+    /// It has expired, and nothing renews it.
+    #[cfg_attr(not(feature = "auth"), allow(dead_code))]
+    Expired,
+}
+
 impl ServerAuth {
     /// How the server of this transport is authorized.
     #[cfg(feature = "auth")]
@@ -182,9 +193,10 @@ impl ServerAuth {
         }
     }
 
-    /// Waits until another credential than this one is in use. Renews it when it is due.
+    /// Waits until another credential than this one is in use, or this one has expired and cannot
+    /// be renewed. Renews it when it is due.
     #[cfg_attr(not(feature = "auth"), allow(unused_variables))]
-    pub(crate) async fn next_change(&self, from: CredentialRevision) {
+    pub(crate) async fn next_change(&self, from: CredentialRevision) -> CredentialChange {
         match self {
             Self::Static(_) => std::future::pending().await,
             #[cfg(feature = "auth")]
@@ -192,25 +204,32 @@ impl ServerAuth {
             #[cfg(feature = "auth")]
             Self::OAuth(credential) => {
                 let mut tokens = credential.subscribe();
-                let mut expects_login = false;
+                let (mut expects_login, mut rejected) = (false, false);
                 while self.current().revision == from {
                     let token = tokens.borrow_and_update().clone();
-                    let due = token.and_then(|token| token.refresh_at());
+                    let due = match rejected {
+                        true => token.and_then(|token| token.expires_at()),
+                        false => token.and_then(|token| token.refresh_at()),
+                    };
                     tokio::select! {
-                        _ = tokens.changed() => {}
+                        _ = tokens.changed() => rejected = false,
                         () = credential.step_up_needed(), if !expects_login => expects_login = true,
                         // A login with more scopes may come from any process.
                         () = tokio::time::sleep(STORE_POLL), if expects_login => {
                             drop(credential.load().await);
                         }
-                        () = sleep_until(due) => {
+                        () = sleep_until(due), if rejected => return CredentialChange::Expired,
+                        () = sleep_until(due), if !rejected => match self.renew(from).await {
                             // A new token is reported at once, while the old one is still valid.
-                            if self.renew(from).await.is_err() {
+                            Ok(_) => {}
+                            Err(RenewalFailure::Permanent(_)) => rejected = true,
+                            Err(RenewalFailure::Transient(_)) => {
                                 tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
                             }
                         }
                     }
                 }
+                CredentialChange::Replaced
             }
             #[cfg(feature = "auth")]
             Self::Helper(helper) => {
@@ -220,6 +239,7 @@ impl ServerAuth {
                         tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
                     }
                 }
+                CredentialChange::Replaced
             }
         }
     }

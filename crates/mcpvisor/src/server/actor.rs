@@ -181,6 +181,8 @@ impl ServerState {
             #[cfg(feature = "http")]
             ServerMessage::CredentialChanged => self.credential_changed(),
             #[cfg(feature = "http")]
+            ServerMessage::CredentialExpired => self.credential_expired(),
+            #[cfg(feature = "http")]
             ServerMessage::RenewalEnded(result) => self.renewal_ended(result),
             ServerMessage::Tick => {
                 self.timer = None;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use mcpvisor_core::machine::{Fault, FaultClass, RenewalFailure};
-use mcpvisor_core::{CredentialRevision, Input, StateName};
+use mcpvisor_core::{CredentialRevision, Input, State, StateName};
 use tokio::task::JoinHandle;
 
 use super::actor::ServerState;
 use super::message::ServerMessage;
 use crate::api::events::EventKind;
-use crate::auth::ServerAuth;
+use crate::auth::{CredentialChange, ServerAuth};
 use crate::connection::Command;
 
 /// A task that reports other credentials. Dropping it ends the task.
@@ -59,6 +59,20 @@ impl ServerState {
         self.step(Input::CredentialChanged { credential });
     }
 
+    /// The credential has expired and was not renewed, as if the server had refused it.
+    pub(super) fn credential_expired(&mut self) {
+        if let State::Connected(live) = self.machine.state() {
+            let generation = live.generation;
+            let credential = self.slot.auth().current().revision;
+            let fault = Fault::new(FaultClass::Authorization, "the token has expired");
+            self.step(Input::Unauthorized {
+                generation,
+                credential,
+                fault,
+            });
+        }
+    }
+
     fn update_authorization(&mut self) {
         let authorization = self.slot.auth().current();
         self.slot.add_credential_secrets(&authorization);
@@ -77,7 +91,7 @@ impl ServerState {
         if matches!(*auth, ServerAuth::Static(_)) {
             return;
         }
-        let actor = self.myself.clone();
+        let (actor, expired) = (self.myself.clone(), self.myself.clone());
         let report = move || actor.send_message(ServerMessage::CredentialChanged).is_ok();
         let needs_login = self.machine.last_fault().is_some_and(is_authorization);
         let task = match state {
@@ -85,7 +99,11 @@ impl ServerState {
                 // The first report is of the credential that the connection was opened with.
                 let mut seen = CredentialRevision::NONE;
                 loop {
-                    auth.next_change(seen).await;
+                    let change = auth.next_change(seen).await;
+                    if change == CredentialChange::Expired {
+                        let _ = expired.send_message(ServerMessage::CredentialExpired);
+                        return;
+                    }
                     seen = auth.current().revision;
                     if !report() {
                         return;

@@ -87,6 +87,9 @@ pub(crate) enum ServerMessage {
     /// Another credential is in use.
     #[cfg(feature = "http")]
     CredentialChanged,
+    /// The credential has expired, and nothing renews it.
+    #[cfg(feature = "http")]
+    CredentialExpired,
     /// A renewal of the credential ended.
     #[cfg(feature = "http")]
     RenewalEnded(Result<CredentialRevision, RenewalFailure>),

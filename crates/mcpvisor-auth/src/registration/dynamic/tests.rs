@@ -21,15 +21,7 @@ fn config() -> CredentialConfig {
 }
 
 async fn reply_to(http: &ScriptedHttp, methods: &[&str]) -> Result<ClientRecord, AuthError> {
-    let scopes = ["a".to_owned(), "b".to_owned()];
-    register(
-        http,
-        &config(),
-        &discovered(methods),
-        Some(REDIRECT),
-        &scopes,
-    )
-    .await
+    register(http, &config(), &discovered(methods), Some(REDIRECT)).await
 }
 
 async fn reply(methods: &[&str], reply: Value) -> Result<ClientRecord, AuthError> {
@@ -69,7 +61,6 @@ async fn a_native_client_is_registered() {
             "grant_types": ["authorization_code", "refresh_token"],
             "response_types": ["code"],
             "token_endpoint_auth_method": "none",
-            "scope": "a b",
         })
     );
 }
@@ -79,7 +70,7 @@ async fn a_device_client_registers_its_grant_and_no_redirect() {
     let http = ScriptedHttp::new().json(REGISTER, json!({"client_id": "new"}));
     let mut config = config();
     config.grant = Grant::DeviceCode;
-    let client = register(&http, &config, &discovered(&["none"]), None, &[]).await;
+    let client = register(&http, &config, &discovered(&["none"]), None).await;
     assert_eq!(client.unwrap().redirect_uri, None);
     assert_eq!(
         sent(&http),
@@ -87,6 +78,7 @@ async fn a_device_client_registers_its_grant_and_no_redirect() {
             "client_name": "mcpvisor",
             "application_type": "native",
             "grant_types": ["refresh_token", DEVICE_CODE_GRANT],
+            "response_types": [],
             "token_endpoint_auth_method": "none",
         })
     );
@@ -179,7 +171,7 @@ async fn without_an_endpoint_the_client_must_be_configured() {
     let mut found = discovered(&[]);
     found.server.registration_endpoint = None;
     let http = ScriptedHttp::new();
-    let error = register(&http, &config(), &found, Some(REDIRECT), &[]).await;
+    let error = register(&http, &config(), &found, Some(REDIRECT)).await;
     assert!(error.unwrap_err().to_string().contains("auth.clientId"));
     assert_eq!(http.urls(), [""; 0]);
 }
