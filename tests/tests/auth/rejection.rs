@@ -20,6 +20,29 @@ async fn reject_login(protected: &Protected) {
 }
 
 #[tokio::test]
+async fn a_login_that_cannot_be_renewed_is_noticed_without_a_call() {
+    let options = AuthOptions {
+        access_lifetime: Duration::from_secs(3),
+        ..AuthOptions::default()
+    };
+    let protected = Protected::with(options, ProtectedOptions::default()).await;
+    let mut record = protected.log_in().await;
+    record.tokens.expires_at = Some(record.tokens.obtained_at + 3);
+    protected.folder.save(&record).await;
+    assert!(protected.auth.revoke_refresh_token(&refresh_token(&record)));
+    let (runtime, handle) = protected.connected().await;
+    // The keepalive would notice it after a minute.
+    let failed = reaches(&handle, StateName::PermanentlyFailed);
+    let failed = tokio::time::timeout(Duration::from_secs(40), failed);
+    failed.await.expect("before the keepalive");
+    assert_eq!(
+        handle.status().last_error.unwrap().class,
+        FaultClass::Authorization
+    );
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
 async fn a_rejected_login_fails_the_server_at_once_and_a_login_elsewhere_heals_it() {
     let protected = Protected::new().await;
     protected.log_in().await;

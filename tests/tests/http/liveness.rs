@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mcpvisor::{FaultClass, Known, StateName, Transport};
+use mcpvisor::{CallError, FaultClass, Known, StateName, Transport};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
@@ -114,6 +114,41 @@ async fn a_token_that_is_no_longer_valid_becomes_a_state_with_what_to_do() {
         FaultClass::Authorization
     );
     assert_eq!(server.count("tools/call"), 1, "nothing is repeated");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_token_that_the_server_repeats_is_not_shown() {
+    const TOKEN: &str = "canary-token-1";
+    let server = StubServer::start(|request| match request.operation() {
+        "initialize" => {
+            let reply = json!({
+                "protocolVersion": "2025-06-18",
+                "capabilities": { "tools": {} },
+                "serverInfo": { "name": format!("Bearer {TOKEN}"), "version": TOKEN },
+                "instructions": TOKEN,
+            });
+            StubReply::result(request, &reply)
+        }
+        "tools/call" => {
+            let challenge = format!(
+                "www-authenticate: Bearer error=\"insufficient_scope\", scope=\"a {TOKEN}\"\r\n"
+            );
+            StubReply::status("403 Forbidden", &challenge, "")
+        }
+        _ => default_reply(request),
+    })
+    .await;
+    let endpoint = Transport::http(server.url()).header("Authorization", format!("Bearer {TOKEN}"));
+    let (runtime, web) = started(endpoint).await;
+    runtime.ready(LONG).await.unwrap();
+    let error = call(&web).await.unwrap_err();
+    let CallError::Refused { scopes, .. } = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(*scopes, ["a"]);
+    let shown = format!("{error} {error:?} {:?} {:?}", web.status(), web.info());
+    assert!(!shown.contains("canary"), "{shown}");
     runtime.shutdown(LONG).await;
 }
 

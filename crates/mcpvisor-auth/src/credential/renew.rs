@@ -8,7 +8,7 @@ use crate::address::AddressPolicy;
 use crate::discovery::addresses_of_url;
 use crate::error::AuthError;
 use crate::grants;
-use crate::record::{CredentialRecord, Rejection};
+use crate::record::{ClientSource, CredentialRecord, Rejection};
 use crate::renewal::{Lifetime, RefreshFailure, classify_refresh};
 use crate::secret::Secret;
 use crate::token_endpoint::{TokenEndpoint, TokenResponse};
@@ -109,8 +109,13 @@ impl Credential {
     ) -> Result<AccessToken, AuthError> {
         let client_unknown = match classify_refresh(&error) {
             RefreshFailure::GrantRejected => false,
-            RefreshFailure::ClientRejected => true,
-            RefreshFailure::OutcomeUnknown | RefreshFailure::Transient => return Err(error),
+            RefreshFailure::ClientRejected if record.client.source == ClientSource::Registered => {
+                true
+            }
+            // The config can be corrected, and the login stays valid.
+            RefreshFailure::ClientRejected
+            | RefreshFailure::OutcomeUnknown
+            | RefreshFailure::Transient => return Err(error),
         };
         // A writer that ignores the lock, such as a restored backup, may have replaced it.
         if let Some(stored) = self.read_store().await?

@@ -11,6 +11,10 @@ use crate::secret::Secret;
 /// The longest lifetime of a token; longer ones are clamped (ten years).
 pub const MAX_LIFETIME_SECONDS: u64 = 10 * 365 * 24 * 3600;
 
+/// Bytes of a token. It is a header of every request, and every text of the server is searched for
+/// it.
+pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
+
 /// The error code of a success that cannot be read.
 pub(crate) const INVALID_RESPONSE: &str = "invalid_response";
 
@@ -60,11 +64,16 @@ impl Exchange {
                 self.invalid("the access token contains characters that no header may have")
             );
         }
+        let refresh = text(&fields, "refresh_token");
+        let longest = access.len().max(refresh.map_or(0, str::len));
+        if longest > MAX_TOKEN_BYTES {
+            return Err(self.invalid(&format!("a token is longer than {MAX_TOKEN_BYTES} bytes")));
+        }
         self.check_token_type(&fields, token_use)?;
         let lifetime = fields.get("expires_in").and_then(lifetime_seconds);
         Ok(TokenResponse {
             access: Secret::new(access),
-            refresh: text(&fields, "refresh_token").map(Secret::new),
+            refresh: refresh.map(Secret::new),
             expires_at: lifetime.map(|lifetime| obtained_at.saturating_add(lifetime)),
             obtained_at,
             scopes: fields.get("scope").and_then(scopes),

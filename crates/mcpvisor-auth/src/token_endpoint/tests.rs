@@ -2,7 +2,7 @@ use http::header::AUTHORIZATION;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::response::{MAX_LIFETIME_SECONDS, clean, lifetime_seconds};
+use super::response::{MAX_LIFETIME_SECONDS, MAX_TOKEN_BYTES, clean, lifetime_seconds};
 use super::*;
 use crate::record::ClientAuthMethod;
 use crate::test_tokens::{ScriptedHttp, client, json_response, p256_pem, text_response};
@@ -41,6 +41,20 @@ fn refused(status: u16, error: &str, description: Option<&str>) -> AuthError {
         error: error.into(),
         description: description.map(str::to_owned),
     }
+}
+
+#[tokio::test]
+async fn a_token_that_is_too_long_is_refused() {
+    let long = "x".repeat(MAX_TOKEN_BYTES + 1);
+    for body in [
+        json!({ "access_token": long }),
+        json!({ "access_token": "a", "refresh_token": long }),
+    ] {
+        let error = answer(200, body).await.unwrap_err();
+        assert!(error.to_string().contains("longer than"), "{error}");
+    }
+    let fits = json!({ "access_token": "x".repeat(MAX_TOKEN_BYTES) });
+    answer(200, fits).await.unwrap();
 }
 
 #[tokio::test]

@@ -116,6 +116,16 @@ impl AuthConfig {
             let problem = "must be the name of a variable";
             refuse(key, problem, variable.is_some_and(|it| !is_variable(it)))?;
         }
+        let key = self
+            .private_key_file
+            .as_ref()
+            .map(|path| path.to_string_lossy());
+        let is_key = |text: &str| text.contains(['\n', '\r']) || text.contains("-----BEGIN");
+        refuse(
+            "auth.privateKeyFile",
+            "must be the path of a file, not the key itself",
+            key.is_some_and(|text| is_key(&text)),
+        )?;
         let helper = self.headers_helper.as_ref();
         refuse(
             "auth.headersHelper",
@@ -348,6 +358,17 @@ mod tests {
             resolved.client.unwrap().secret,
             Some(Secret::new("assertion"))
         );
+    }
+
+    #[test]
+    fn a_key_in_place_of_its_path_is_refused_without_showing_it() {
+        let mut auth = AuthConfig::default();
+        for key in ["-----BEGIN PRIVATE KEY-----canary", "one\ncanary"] {
+            auth.private_key_file = Some(key.into());
+            let problem = auth.check().unwrap_err().to_string();
+            assert!(problem.contains("privateKeyFile"), "{problem}");
+            assert!(!problem.contains("canary"), "{problem}");
+        }
     }
 
     #[test]

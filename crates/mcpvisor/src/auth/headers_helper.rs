@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
@@ -26,9 +27,11 @@ pub(crate) async fn run(command: &[String]) -> Result<Vec<(HeaderName, HeaderVal
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
+        .process_group(0)
         .kill_on_drop(true)
         .spawn();
     let mut child = spawned.map_err(|error| format!("{program}: {error}"))?;
+    let mut unfinished = HelperGroup(child.id());
     let Some(stdout) = child.stdout.take() else {
         return Err(format!("{program}: no output"));
     };
@@ -40,6 +43,7 @@ pub(crate) async fn run(command: &[String]) -> Result<Vec<(HeaderName, HeaderVal
     };
     let finished = tokio::time::timeout(HELPER_TIMEOUT, finish).await;
     let finished = finished.map_err(|_| format!("{program}: no end within {HELPER_TIMEOUT:?}"))?;
+    unfinished.0 = None;
     let (output, status) = finished.map_err(|error| format!("{program}: {error}"))?;
     // First, since the closed pipe may have ended it.
     if output.len() as u64 > MAX_OUTPUT {
@@ -51,6 +55,19 @@ pub(crate) async fn run(command: &[String]) -> Result<Vec<(HeaderName, HeaderVal
     parse(&output).ok_or_else(|| {
         format!("{program}: its output is neither a JSON object of headers nor a token")
     })
+}
+
+/// The process group of a helper that has not ended. It is killed when it is dropped, with the
+/// children that the helper started.
+struct HelperGroup(Option<u32>);
+
+impl Drop for HelperGroup {
+    fn drop(&mut self) {
+        let group = self.0.and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
 }
 
 /// The headers in the output of a helper: a JSON object, or a bare token.

@@ -20,6 +20,7 @@ use crate::connection::task::{ConnectionTask, sleep_until};
 use crate::link::{DownKind, Link, LinkDown, PendingSnapshot, ReplyKind};
 use crate::server::actor::now;
 use crate::server::message::ConnectionEvent;
+use crate::server::slot::ServerSlot;
 
 /// The result of a successful handshake.
 pub(crate) struct Negotiated {
@@ -209,7 +210,7 @@ impl<L: Link> Handshake<'_, L> {
         self.forget_unanswered();
         self.link.set_protocol_version(&MODERN);
         let info = ServerPeerInfo::from_discover_result(MODERN, discovered);
-        Ok(negotiated(info, Era::Modern))
+        Ok(negotiated(info, Era::Modern, &self.task.slot))
     }
 
     fn agree_legacy(&mut self, info: InitializeResult) -> Result<Negotiated, HandshakeError> {
@@ -220,7 +221,7 @@ impl<L: Link> Handshake<'_, L> {
         self.link
             .push(ClientJsonRpcMessage::notification(initialized))
             .map_err(HandshakeError::InvalidReply)?;
-        Ok(negotiated(info.into(), Era::Legacy))
+        Ok(negotiated(info.into(), Era::Legacy, &self.task.slot))
     }
 
     /// Forgets the request of the era that was not chosen.
@@ -231,7 +232,8 @@ impl<L: Link> Handshake<'_, L> {
     }
 }
 
-fn negotiated(mut info: ServerPeerInfo, era: Era) -> Negotiated {
+fn negotiated(mut info: ServerPeerInfo, era: Era, slot: &ServerSlot) -> Negotiated {
+    peer_info::redact(&mut info, slot);
     peer_info::truncate(&mut info);
     Negotiated {
         lists: offered_lists(&info.capabilities),

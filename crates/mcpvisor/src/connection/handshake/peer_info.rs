@@ -5,6 +5,8 @@
 use mcpvisor_core::machine::truncate_text;
 use rmcp::model::{Icon, Implementation, ServerPeerInfo};
 
+use crate::server::slot::ServerSlot;
+
 /// The longest name, title, version, description or URL of a server, in bytes.
 const MAX_FIELD: usize = 1024;
 
@@ -13,6 +15,22 @@ const MAX_ICONS: usize = 64 * 1024;
 
 /// The longest instructions, in bytes: many pages, since a model reads them.
 const MAX_INSTRUCTIONS: usize = 64 * 1024;
+
+/// Removes secrets that the server repeats, such as the token of the handshake.
+pub(super) fn redact(info: &mut ServerPeerInfo, slot: &ServerSlot) {
+    let redact = |text: &mut String| *text = slot.redact(&**text).into_owned();
+    info.instructions.as_mut().map(redact);
+    if let Some(server) = &mut info.server_info {
+        redact(&mut server.name);
+        redact(&mut server.version);
+        let optional = [
+            &mut server.title,
+            &mut server.description,
+            &mut server.website_url,
+        ];
+        optional.into_iter().flatten().for_each(redact);
+    }
+}
 
 pub(super) fn truncate(info: &mut ServerPeerInfo) {
     if let Some(instructions) = &mut info.instructions {

@@ -29,7 +29,7 @@ use self::event::{Ended, ExchangeEvent, ExchangeOutcome, HttpRefusal, ResumePoin
 use self::outgoing::{Outgoing, Purpose};
 use self::response::{ResponseKind, classify};
 use self::sse::EventParser;
-use super::headers;
+use super::headers::{self, LinkHeaders};
 use super::net::conn::{Conn, SendFailure};
 use super::net::connect_error::ConnectError;
 use super::net::dial::dial;
@@ -346,7 +346,7 @@ impl Exchange {
                 retry_after: head.headers.get(RETRY_AFTER).and_then(parse_retry_after),
                 redirect,
                 credential: self.outgoing.headers.credential,
-                challenge: challenge_in(&head),
+                challenge: challenge_in(&head, &self.outgoing.headers),
                 body: Vec::new(),
             }),
             Err(problem) => return Some(self.end(ExchangeOutcome::Unreadable(problem))),
@@ -374,15 +374,22 @@ impl Exchange {
     }
 }
 
-/// What authorization a refusal demands.
-fn challenge_in(head: &Parts) -> Option<Box<Challenge>> {
+/// What authorization a refusal demands. A server may repeat the token as a scope, which is shown.
+fn challenge_in(head: &Parts, sent: &LinkHeaders) -> Option<Box<Challenge>> {
     let demands = matches!(
         head.status,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
     );
     let values = head.headers.get_all(WWW_AUTHENTICATE).iter();
     let values = values.filter_map(|value| value.to_str().ok());
-    demands.then(|| Box::new(Challenge::parse(values)))
+    let mut challenge = demands.then(|| Box::new(Challenge::parse(values)))?;
+    let secrets = sent.values().filter(|value| value.is_sensitive());
+    let secrets = secrets.filter_map(|value| value.to_str().ok()?.split(' ').next_back());
+    let secrets: Vec<&str> = secrets.filter(|secret| !secret.is_empty()).collect();
+    if let Some(scopes) = &mut challenge.scopes {
+        scopes.retain(|scope| !secrets.iter().any(|secret| scope.contains(secret)));
+    }
+    Some(challenge)
 }
 
 impl Stream for Exchange {
