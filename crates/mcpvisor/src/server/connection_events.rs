@@ -51,7 +51,8 @@ impl ServerState {
         for failed in summary.failed {
             self.call_failed(generation, failed);
         }
-        if let Some((credential, fault)) = summary.unauthorized {
+        if let Some(refused) = summary.unauthorized {
+            let (credential, fault) = *refused;
             self.step(Input::Unauthorized {
                 generation,
                 credential,

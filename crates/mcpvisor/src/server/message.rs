@@ -158,7 +158,7 @@ pub(crate) struct InboundSummary {
     /// The server reports that the session is lost, or that it no longer speaks its version.
     pub(crate) session_lost: Option<Fault>,
     /// The server refused this credential for something other than a call.
-    pub(crate) unauthorized: Option<(CredentialRevision, Fault)>,
+    pub(crate) unauthorized: Option<Box<(CredentialRevision, Fault)>>,
     /// Calls that made progress.
     pub(crate) progressed: Vec<CallId>,
     /// Lists that changed.

@@ -129,7 +129,7 @@ impl<L: Link> Session<'_, L> {
     pub(super) fn report_unauthorized(&mut self, credential: CredentialRevision, message: &str) {
         let message = self.task.slot.redact(message);
         let fault = Fault::new(FaultClass::Authorization, message);
-        self.batch.summary.unauthorized = Some((credential, fault));
+        self.batch.summary.unauthorized = Some(Box::new((credential, fault)));
     }
 
     /// Reports the loss of the session, apart from any call.
