@@ -169,6 +169,8 @@ pub(crate) struct InboundSummary {
     pub(crate) strays: u64,
     /// Messages dropped unread because they exceeded the rate or size limit.
     pub(crate) dropped_flood: u64,
+    /// Requests of the server that were declined because several clients may have caused them.
+    pub(crate) ambiguous_requests: u64,
     /// Anything was received.
     pub(crate) received: bool,
 }

@@ -1,15 +1,19 @@
 //! Hands a request to the server's actor and waits for its answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::CallId;
 use mcpvisor_core::machine::Outcome;
+use mcpvisor_core::request_routing::Answerer;
 use rmcp::model::{ClientRequest, GetMeta, NumberOrString, ProgressToken, ServerResult};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::Options;
+use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::handle::ServerHandle;
+use crate::api::quota::{QuotaPermit, QuotaRefusal};
 use crate::api::reply::{Failure, Reply};
 use crate::server::call::Call;
 use crate::server::message::ServerMessage;
@@ -23,10 +27,30 @@ impl Options {
         deadline: Instant,
         idle: Duration,
     ) -> Result<ServerResult, Failure> {
+        let agent = self.handle.agent.clone();
+        let sent = AtomicBool::new(false);
+        let submission = self.send_and_wait(deadline, idle, &sent);
+        match agent {
+            None => submission.await,
+            Some(agent) => match agent.unless_cancelled(submission).await {
+                Some(answer) => answer,
+                None if sent.load(Ordering::Relaxed) => Err(Failure::Outcome(Outcome::Cancelled)),
+                None => Err(Failure::ClientClosed),
+            },
+        }
+    }
+
+    /// Sets `sent` when the actor may have the call. Dropping the future cancels the call.
+    async fn send_and_wait(
+        self,
+        deadline: Instant,
+        idle: Duration,
+        sent: &AtomicBool,
+    ) -> Result<ServerResult, Failure> {
         let mut request = self.request.map_err(Failure::InvalidRequest)?;
-        let ServerHandle { slot, client, .. } = &self.handle;
+        let (slot, client) = (&self.handle.slot, self.handle.client());
         let _quota = take_quota(&self.handle, deadline).await?;
-        let open = slot.calls.open(*client);
+        let open = slot.calls.open(client);
         let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
         let id = slot.calls.next_id();
         if reports_progress(&request) {
@@ -36,7 +60,8 @@ impl Options {
         let (sender, answer) = oneshot::channel();
         let call = Box::new(Call {
             id,
-            client: *client,
+            client,
+            callbacks: bound_callbacks(self.callbacks, &self.handle, id),
             request: Some(request),
             retry_policy: self.retry,
             priority: self.priority,
@@ -53,10 +78,23 @@ impl Options {
         // From here on the actor may have the call, so it is notified if the caller drops the
         // future.
         let guard = CancelGuard { slot, call: id };
+        sent.store(true, Ordering::Relaxed);
         submit(slot, call, deadline).await?;
         let answer = answer.await;
         std::mem::forget(guard);
         answer.unwrap_or(Err(Failure::ActorGone))
+    }
+}
+
+/// Who answers what a call causes: its own callbacks, or those of its client.
+fn bound_callbacks(
+    own: Option<Arc<Callbacks>>,
+    handle: &ServerHandle,
+    call: CallId,
+) -> Option<BoundCallbacks> {
+    match own {
+        Some(own) => Some(BoundCallbacks::new(Answerer::Call(call), own)),
+        None => handle.agent.as_ref()?.callbacks.clone(),
     }
 }
 
@@ -65,19 +103,20 @@ impl Options {
 async fn take_quota(
     handle: &ServerHandle,
     deadline: Instant,
-) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-    let Some(quota) = &handle.quota else {
+) -> Result<Option<QuotaPermit>, Failure> {
+    let Some(agent) = handle.agent.as_ref().filter(|it| !it.quota.is_open()) else {
         return Ok(None);
     };
-    if let Ok(permit) = Arc::clone(quota).try_acquire_owned() {
-        return Ok(Some(permit));
-    }
-    tokio::select! {
+    let permit = tokio::select! {
         biased;
-        permit = Arc::clone(quota).acquire_owned() => Ok(permit.ok()),
-        () = until_unavailable(&handle.slot) => Ok(None),
-        () = tokio::time::sleep_until(deadline.into()) => Err(deadline_before_send()),
-    }
+        permit = agent.quota.take(deadline) => permit,
+        () = until_unavailable(&handle.slot) => return Ok(None),
+    };
+    permit.map(Some).map_err(|refusal| match refusal {
+        QuotaRefusal::TooManyWaiting(limit) => Failure::ClientQueueFull(limit),
+        QuotaRefusal::RateExceeded(wait) => Failure::ClientRateExceeded(wait),
+        QuotaRefusal::Deadline => deadline_before_send(),
+    })
 }
 
 /// Checks the arguments of a call against the schema of its tool, if it is known. The check counts

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mcpvisor_core::request_routing::Answerer;
 use mcpvisor_core::{CallId, CallMap, Generation};
 use ractor::ActorRef;
 use rmcp::model::{ClientRequest, InputRequests, InputRequiredResult, InputResponses};
-use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::api::callbacks::{Incoming, Question};
+use crate::api::callbacks::{BoundCallbacks, Incoming, Question};
 use crate::connection::task::next_output;
 use crate::server::call::Call;
 use crate::server::message::{ConnectionEvent, InboundSummary, ServerMessage};
@@ -30,8 +30,8 @@ pub(crate) struct InputRounds {
     slot: Arc<ServerSlot>,
     actor: ActorRef<ServerMessage>,
     generation: Generation,
-    /// Limits the collecting tasks.
-    permits: Arc<Semaphore>,
+    /// The callbacks of the embedding program.
+    runtime: BoundCallbacks,
     tasks: JoinSet<Collected>,
     waiting: CallMap<WaitingCall>,
 }
@@ -64,7 +64,7 @@ impl InputRounds {
             slot: Arc::clone(slot),
             actor: actor.clone(),
             generation,
-            permits: Arc::new(Semaphore::new(slot.host.callbacks.limit())),
+            runtime: BoundCallbacks::new(Answerer::Runtime, Arc::clone(&slot.host.callbacks)),
             tasks: JoinSet::new(),
             waiting: CallMap::default(),
         }
@@ -86,10 +86,11 @@ impl InputRounds {
             return Err((call, problem));
         }
         let (id, rounds, idle) = (call.id, call.rounds, call.idle);
+        let callbacks = call.callbacks.as_ref().unwrap_or(&self.runtime);
         let work = collect(
             Arc::clone(&self.slot),
             self.generation,
-            Arc::clone(&self.permits),
+            callbacks.clone(),
             required.input_requests,
             rounds,
         );
@@ -159,7 +160,7 @@ fn add_input(
 async fn collect(
     slot: Arc<ServerSlot>,
     generation: Generation,
-    permits: Arc<Semaphore>,
+    callbacks: BoundCallbacks,
     requests: Option<InputRequests>,
     rounds: u32,
 ) -> Result<Option<InputResponses>, String> {
@@ -167,14 +168,13 @@ async fn collect(
         tokio::time::sleep(BASE_DELAY * (1 << rounds.min(6))).await;
         return Ok(None);
     };
-    // The semaphore is never closed.
-    let _permit = permits.acquire().await;
+    let _turn = callbacks.wait_for_turn().await;
     let mut responses = InputResponses::new();
     for (name, request) in requests {
         let question = Question::from(request);
         let method = question.name();
         let incoming = Incoming::new(slot.name().clone(), generation, question);
-        let answer = slot.host.callbacks.answer(incoming);
+        let answer = callbacks.callbacks().answer(incoming);
         let answer = match answer {
             Ok(answer) => answer.await,
             Err(declined) => Err(declined),

@@ -111,7 +111,7 @@ impl<L: Link> Session<'_, L> {
         let slot = &self.task.slot;
         if let Some(modern) = &mut self.modern
             && !modern.warned
-            && slot.host.callbacks.answers()
+            && slot.host.answers_requests()
             && era::lacks_server_requests(answer)
         {
             modern.warned = true;

@@ -189,11 +189,11 @@ impl<'a, L: Link> Session<'a, L> {
             } => self.report_unauthorized(credential, &message),
             // The modern era has no requests from the server, so this one is not answered.
             Inbound::Request { .. } if self.modern.is_some() => self.batch.summary.strays += 1,
-            Inbound::Request { id, request } => match self.server_requests.handle(id, request) {
-                Some(answer) => drop(self.link.push(answer)),
-                None => self.refresh_idle_timers(),
-            },
-            Inbound::Notification(notification) => self.on_notification(notification),
+            Inbound::Request { id, request, cause } => self.on_request(id, request, cause),
+            Inbound::Notification {
+                notification,
+                cause: _,
+            } => self.on_notification(notification),
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
                 log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.redact(problem), "ignored a message");

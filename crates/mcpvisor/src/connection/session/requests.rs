@@ -9,6 +9,7 @@ use super::pending::{InternalFailure, InternalRequest, Requester};
 use crate::api::reply::Failure;
 use crate::connection::faults;
 use crate::link::{Link, ReplyKind, may_call_back};
+use crate::server::actor::now;
 use crate::server::call::Call;
 
 impl<L: Link> Session<'_, L> {
@@ -81,6 +82,10 @@ impl<L: Link> Session<'_, L> {
         let written = self.link.cancel(id, cancel_reason(&outcome));
         match request.requester {
             Requester::Caller(mut call) => {
+                if written {
+                    let abandoned = &mut self.server_requests.abandoned;
+                    abandoned.push(call.answerer(), now());
+                }
                 call.reply.set_written(written);
                 let outcome = if written { outcome } else { not_sent(outcome) };
                 call.reply.send(Err(Failure::Outcome(outcome)));
