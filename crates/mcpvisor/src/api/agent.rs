@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
 
 use mcpvisor_core::ClientId;
 use tokio::sync::watch;
@@ -16,15 +17,14 @@ pub(crate) struct Agent {
     pub(crate) quota: Quota,
     /// Answers what its requests cause; the runtime's callbacks if there are none.
     pub(crate) callbacks: Option<BoundCallbacks>,
-    cancellation: watch::Sender<Cancellation>,
+    cancellation: watch::Sender<Cancellations>,
 }
 
-/// Which requests of a client are cancelled.
+/// The cancellations of a client so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Cancellation {
-    /// Requests that began before this many cancellations are cancelled.
+pub(crate) struct Cancellations {
     count: u64,
-    /// All further ones too.
+    /// Further requests are cancelled too.
     closed: bool,
 }
 
@@ -61,19 +61,31 @@ impl Agent {
         self.cancellation.borrow().closed
     }
 
-    /// Runs the work of a request. `None` if the client cancels it.
-    pub(crate) async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut cancellation = self.cancellation.subscribe();
-        let before = *cancellation.borrow_and_update();
-        if before.closed {
+    /// A mark to compare: it differs after every cancellation.
+    pub(crate) fn cancellations(&self) -> Cancellations {
+        *self.cancellation.borrow()
+    }
+
+    /// Runs the work of a request that began at this mark. `None` if the client cancels it.
+    pub(crate) async fn unless_cancelled_since<T>(
+        &self,
+        begun: Cancellations,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        if begun.closed {
             return None;
         }
-        let cancelled = cancellation.wait_for(|now| now.count != before.count);
+        // Most requests need not wait here.
+        if let Poll::Ready(done) = futures_util::poll!(&mut work) {
+            return Some(done);
+        }
+        let mut cancellation = self.cancellation.subscribe();
         tokio::select! {
             // First, so that a cancelled request is not sent when its turn comes.
             biased;
             // The sender lives in `self`, so this ends only with a cancellation.
-            _ = cancelled => None,
+            _ = cancellation.wait_for(|now| *now != begun) => None,
             done = work => Some(done),
         }
     }

@@ -18,6 +18,7 @@ use crate::api::quota::{Quota, QuotaLimits};
 use crate::api::request::Request;
 use crate::api::runtime::Runtime;
 use crate::catalog::{CatalogChanges, ClientView, FleetCatalog};
+use crate::server::message::ServerMessage;
 use crate::server::slot::ServerSlot;
 
 /// Builds an agent's view of the fleet.
@@ -148,12 +149,22 @@ impl Client {
     /// [`NotSentReason::ClientClosed`](crate::NotSentReason::ClientClosed).
     pub fn cancel_all(&self) {
         self.agent.cancel_all();
+        self.cancel_at_servers();
     }
 
     /// Ends the agent: its requests are cancelled as by [`cancel_all`](Self::cancel_all), and
     /// further ones of this client and its handles are not sent.
     pub fn close(&self) {
         self.agent.close();
+        self.cancel_at_servers();
+    }
+
+    /// Cancels the requests that the servers' actors have, those of one server together, so that the
+    /// end of one does not start another.
+    fn cancel_at_servers(&self) {
+        for slot in self.runtime.slots() {
+            slot.send(ServerMessage::CancelClient(self.agent.id));
+        }
     }
 
     /// Whether the agent was [closed](Self::close).

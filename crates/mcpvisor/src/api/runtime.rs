@@ -183,7 +183,7 @@ impl Runtime {
         })
     }
 
-    fn slots(&self) -> Vec<Arc<ServerSlot>> {
+    pub(crate) fn slots(&self) -> Vec<Arc<ServerSlot>> {
         self.lifeline.registry.load().values().cloned().collect()
     }
 

@@ -1,7 +1,6 @@
 //! Hands a request to the server's actor and waits for its answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::CallId;
@@ -14,11 +13,18 @@ use super::Options;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::handle::ServerHandle;
 use crate::api::quota::{QuotaPermit, QuotaRefusal};
-use crate::api::reply::{Failure, Reply};
+use crate::api::reply::{Answer, Failure, Reply};
 use crate::server::call::Call;
 use crate::server::message::ServerMessage;
 use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
+
+/// A call that the actor may have.
+struct Submitted {
+    answer: oneshot::Receiver<Answer>,
+    cancel: CancelGuard,
+    _quota: Option<QuotaPermit>,
+}
 
 impl Options {
     /// Submits the request and waits for its answer.
@@ -28,28 +34,32 @@ impl Options {
         idle: Duration,
     ) -> Result<ServerResult, Failure> {
         let agent = self.handle.agent.clone();
-        let sent = AtomicBool::new(false);
-        let submission = self.send_and_wait(deadline, idle, &sent);
-        match agent {
-            None => submission.await,
-            Some(agent) => match agent.unless_cancelled(submission).await {
-                Some(answer) => answer,
-                None if sent.load(Ordering::Relaxed) => Err(Failure::Outcome(Outcome::Cancelled)),
-                None => Err(Failure::ClientClosed),
-            },
-        }
+        let begun = agent.as_ref().map(|agent| agent.cancellations());
+        let submission = self.send(deadline, idle);
+        let submitted = match (&agent, begun) {
+            (Some(agent), Some(begun)) => {
+                let submitted = agent.unless_cancelled_since(begun, submission).await;
+                let submitted = submitted.ok_or(Failure::ClientClosed)??;
+                // From now on the actor cancels it with the others of its client.
+                if agent.cancellations() != begun {
+                    return Err(Failure::Outcome(Outcome::Cancelled));
+                }
+                submitted
+            }
+            _ => submission.await?,
+        };
+        let answer = submitted.answer.await;
+        std::mem::forget(submitted.cancel);
+        answer.unwrap_or(Err(Failure::ActorGone))
     }
 
-    /// Sets `sent` when the actor may have the call. Dropping the future cancels the call.
-    async fn send_and_wait(
-        self,
-        deadline: Instant,
-        idle: Duration,
-        sent: &AtomicBool,
-    ) -> Result<ServerResult, Failure> {
+    /// Waits for the client's quota, and hands the request to the server's actor.
+    async fn send(self, deadline: Instant, idle: Duration) -> Result<Submitted, Failure> {
         let mut request = self.request.map_err(Failure::InvalidRequest)?;
-        let (slot, client) = (&self.handle.slot, self.handle.client());
-        let _quota = take_quota(&self.handle, deadline).await?;
+        let handle = self.handle;
+        let client = handle.client();
+        let quota = take_quota(&handle, deadline).await?;
+        let slot = &handle.slot;
         let open = slot.calls.open(client);
         let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
         let id = slot.calls.next_id();
@@ -61,7 +71,7 @@ impl Options {
         let call = Box::new(Call {
             id,
             client,
-            callbacks: bound_callbacks(self.callbacks, &self.handle, id),
+            callbacks: bound_callbacks(self.callbacks, &handle, id),
             request: Some(request),
             retry_policy: self.retry,
             priority: self.priority,
@@ -77,12 +87,14 @@ impl Options {
         });
         // From here on the actor may have the call, so it is notified if the caller drops the
         // future.
-        let guard = CancelGuard { slot, call: id };
-        sent.store(true, Ordering::Relaxed);
-        submit(slot, call, deadline).await?;
-        let answer = answer.await;
-        std::mem::forget(guard);
-        answer.unwrap_or(Err(Failure::ActorGone))
+        let slot = Arc::clone(slot);
+        let cancel = CancelGuard { slot, call: id };
+        submit(&cancel.slot, call, deadline).await?;
+        Ok(Submitted {
+            answer,
+            cancel,
+            _quota: quota,
+        })
     }
 }
 
@@ -212,12 +224,12 @@ fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, F
 }
 
 /// Notifies the actor when the caller drops its future; forgotten once there is an answer.
-struct CancelGuard<'a> {
-    slot: &'a ServerSlot,
+struct CancelGuard {
+    slot: Arc<ServerSlot>,
     call: CallId,
 }
 
-impl Drop for CancelGuard<'_> {
+impl Drop for CancelGuard {
     fn drop(&mut self) {
         // Without an actor there is nothing to cancel.
         self.slot.send(ServerMessage::CallerGone(self.call));
