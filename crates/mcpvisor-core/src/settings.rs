@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::policy::instance_choice::MAX_INSTANCES;
 use crate::policy::retry::MAX_RETRY_AFTER;
 
 /// The longest accepted duration. A year is longer than any useful wait, and adding it to a clock never
@@ -34,6 +35,35 @@ pub struct ServerSettings {
     pub messages: MessageSettings,
     /// When an unused server has no connection.
     pub rest: RestSettings,
+    /// How many connections the server has, and which calls use which.
+    pub connections: ConnectionSettings,
+}
+
+/// How many connections a server has, and which calls use which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionSettings {
+    /// The instances of the server, which share its calls: [`crate::policy::instance_choice`].
+    pub instances: usize,
+    /// A client stays on one instance.
+    pub affinity: bool,
+}
+
+impl Default for ConnectionSettings {
+    fn default() -> Self {
+        Self {
+            instances: 1,
+            affinity: false,
+        }
+    }
+}
+
+impl ConnectionSettings {
+    fn validate(&self) -> Result<(), InvalidSetting> {
+        let check = InvalidSetting::unless;
+        let instances = (1..=MAX_INSTANCES).contains(&self.instances);
+        check(instances, "instances", "must be between 1 and 64")
+    }
 }
 
 /// When an unused server has no connection.
@@ -437,6 +467,7 @@ impl ServerSettings {
         least_1("limits.pages", self.listing.max_pages > 0)?;
         least_1("limits.items", self.listing.max_items > 0)?;
         self.messages.validate()?;
+        self.connections.validate()?;
         let mut durations = self.durations().into_iter();
         durations.try_for_each(|(name, duration)| InvalidSetting::unless_short(name, duration))
     }

@@ -23,7 +23,7 @@ pub(super) async fn run(invocation: &Invocation<'_>) -> Result<Exit, Failure> {
     fleet::warn(&config, output);
     let unusable = config.unusable_servers();
     let until = deadline.ready_until(&config);
-    fleet::with(config, invocation, async |runtime| {
+    fleet::with_all_instances(config, invocation, async |runtime| {
         let mut servers = settled(runtime, until).await?;
         servers.extend(unusable);
         let servers: Vec<ServerStatus> = servers.into_iter().map(final_status).collect();
@@ -38,6 +38,8 @@ async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>,
         let server = runtime.server(name.as_str()).map_err(Failure::unexpected)?;
         fleet::settled(&server, &ListKind::ALL, until).await;
     }
+    // The further instances of pools.
+    runtime.settled(until.duration_since(Instant::now())).await;
     Ok(runtime.status())
 }
 
@@ -71,7 +73,7 @@ fn render(servers: &[ServerStatus], within: &str) -> String {
 fn row(status: &ServerStatus, within: &str) -> [String; 9] {
     let server = status.server.as_ref();
     [
-        status.name.to_string(),
+        server_notes::instance_name(status),
         status.state.to_string(),
         status.generation.to_string(),
         count(status.tools, status.list(ListKind::Tools)),

@@ -1,11 +1,37 @@
 //! Notes on a server beside its state: stray output, held-back tools, findings.
 
-use mcpvisor::{ListKind, ServerHandle, ServerStatus, StateName};
+use mcpvisor::{Event, ListKind, ServerHandle, ServerStatus, StateName};
 
 use super::suggest_command;
 
 /// Lines of stderr in a message.
 const MAX_STDERR_LINES: usize = 5;
+
+/// The name of a server, with the number of a further instance, and its client: `files#3 (planner)`.
+pub(crate) fn instance_name(status: &ServerStatus) -> String {
+    numbered(
+        status.name.as_str(),
+        status.instance,
+        status.client.as_deref(),
+    )
+}
+
+/// The same for the source of an event; empty for an event of the fleet.
+pub(crate) fn event_source(event: &Event) -> String {
+    let name = event.server.as_ref().map(|server| server.as_str());
+    name.map_or_else(String::new, |name| {
+        numbered(name, event.instance, event.client.as_deref())
+    })
+}
+
+fn numbered(name: &str, instance: u32, client: Option<&str>) -> String {
+    let number = match instance {
+        0 => String::new(),
+        number => format!("#{number}"),
+    };
+    let client = client.map_or_else(String::new, |client| format!(" ({client})"));
+    format!("{name}{number}{client}")
+}
 
 /// A server that wrote to stdout something else than messages.
 pub(crate) fn stray_lines(status: &ServerStatus) -> Option<String> {

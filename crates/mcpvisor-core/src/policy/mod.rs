@@ -5,6 +5,7 @@ pub mod backoff;
 pub mod budget;
 pub mod governor;
 pub mod health;
+pub mod instance_choice;
 pub mod keep_alive;
 pub mod listing;
 pub mod negotiation;

@@ -1,14 +1,15 @@
 //! What the requests of one client share: its quota, its callbacks, and their cancellation.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use mcpvisor_core::ClientId;
+use mcpvisor_core::{ClientId, ServerInstance};
 use tokio::sync::watch;
 
 use crate::api::callbacks::BoundCallbacks;
 use crate::api::quota::Quota;
+use crate::mutex::lock;
 
 /// The shared part of one client. Every request of the client refers to it.
 pub(crate) struct Agent {
@@ -18,6 +19,8 @@ pub(crate) struct Agent {
     /// Answers what its requests cause; the runtime's callbacks if there are none.
     pub(crate) callbacks: Option<BoundCallbacks>,
     cancellation: watch::Sender<Cancellations>,
+    /// The instances of pools with affinity that it uses, by the main slot.
+    instances: Mutex<Vec<(ServerInstance, u32)>>,
 }
 
 /// The cancellations of a client so far.
@@ -41,6 +44,23 @@ impl Agent {
             quota,
             callbacks,
             cancellation: watch::Sender::default(),
+            instances: Mutex::default(),
+        }
+    }
+
+    /// The instance of a pool that it used last.
+    pub(crate) fn instance_of(&self, pool: &ServerInstance) -> Option<u32> {
+        let instances = lock(&self.instances);
+        let mut known = instances.iter();
+        known.find_map(|(it, instance)| (it == pool).then_some(*instance))
+    }
+
+    /// Stays on this instance of a pool from now on.
+    pub(crate) fn prefer_instance(&self, pool: &ServerInstance, instance: u32) {
+        let mut instances = lock(&self.instances);
+        match instances.iter_mut().find(|(it, _)| it == pool) {
+            Some((_, known)) => *known = instance,
+            None => instances.push((pool.clone(), instance)),
         }
     }
 

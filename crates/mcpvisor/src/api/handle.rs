@@ -61,7 +61,7 @@ impl ServerHandle {
         self.slot.name()
     }
 
-    /// The current status of the server. Never waits.
+    /// The current status of the server; of a pool, that of its first instance. Never waits.
     pub fn status(&self) -> ServerStatus {
         self.slot.published.status()
     }
@@ -104,7 +104,7 @@ impl ServerHandle {
     pub fn catalog_changes(&self) -> CatalogChanges<ServerCatalog> {
         let (slot, view) = (Arc::clone(&self.slot), self.view.clone());
         let read = move || catalog(&slot, view.as_deref());
-        let changed = &self.slot.published.catalog_changed;
+        let changed = &self.slot.shared.public.changed;
         CatalogChanges::new(changed, read, ServerCatalog::offers_same)
     }
 
@@ -148,15 +148,36 @@ impl ServerHandle {
     }
 
     /// Reports that a connection is broken. Ignored if a newer connection is live, so reports of
-    /// several callers cause one reconnect.
+    /// several callers cause one reconnect. Each instance of a pool whose connection has this
+    /// generation is reconnected.
     pub fn report_broken(&self, generation: Generation) {
-        self.slot.send(ServerMessage::ReportBroken(generation));
+        for instance in self.slot.instances() {
+            instance.send(ServerMessage::ReportBroken(generation));
+        }
     }
 
-    /// Makes the server's actor panic. For tests of crash isolation.
+    /// Makes the actors of all instances panic. For tests of crash isolation.
     #[doc(hidden)]
     pub fn crash_actor(&self) {
-        self.slot.send(ServerMessage::Crash);
+        for instance in self.slot.instances() {
+            instance.send(ServerMessage::Crash);
+        }
+    }
+
+    /// Makes the actor of one instance panic. For tests of crash isolation.
+    #[doc(hidden)]
+    pub fn crash_instance(&self, instance: u32) {
+        let instances = self.slot.instances();
+        if let Some(slot) = instances.iter().find(|it| it.id.instance == instance) {
+            slot.send(ServerMessage::Crash);
+        }
+    }
+
+    /// The current status of each instance of the server's pool, ordered by number; one if it has no
+    /// pool. Never waits.
+    pub fn instances(&self) -> Vec<ServerStatus> {
+        let instances = self.slot.instances();
+        instances.iter().map(|it| it.published.status()).collect()
     }
 
     /// Calls a tool. `arguments` is an object, or null for none.
@@ -280,7 +301,7 @@ fn catalog(slot: &ServerSlot, view: Option<&ClientView>) -> Arc<ServerCatalog> {
     slot.refresh_expired_lists();
     match view {
         Some(view) => view.server(slot.name()),
-        None => slot.published.catalog(),
+        None => slot.shared.public.load(),
     }
 }
 

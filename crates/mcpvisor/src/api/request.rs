@@ -22,6 +22,7 @@ use crate::api::error::{CallError, RequestContext};
 use crate::api::handle::ServerHandle;
 use crate::api::reply::Failure;
 use crate::server::actor::now;
+use crate::server::slot::ServerSlot;
 
 /// Cap of every deadline, so that clock arithmetic cannot overflow.
 const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -193,7 +194,7 @@ impl Options {
         let deadline = self.deadline.unwrap_or(settings.timeouts.call);
         let idle = self.idle.unwrap_or(settings.timeouts.idle);
         let (method, client) = (self.method, self.handle.client());
-        let context = |tool| RequestContext {
+        let context = |slot: &ServerSlot, tool| RequestContext {
             server: slot.name().clone(),
             method,
             tool,
@@ -213,7 +214,7 @@ impl Options {
         if let Some(tool) = &tool
             && let Err(hidden) = self.handle.sees(tool)
         {
-            return Err(context(Some(tool.to_string())).error(hidden));
+            return Err(context(&slot, Some(tool.to_string())).error(hidden));
         }
         let due = now() + deadline.min(MAX_DEADLINE);
         if let Some(tool) = &tool {
@@ -223,13 +224,15 @@ impl Options {
         if config.check_arguments
             && let Err(failure) = submission::check_arguments(&slot, &self.request, due).await
         {
-            return Err(context(tool.map(String::from)).error(failure));
+            return Err(context(&slot, tool.map(String::from)).error(failure));
         }
-        match self.submit(due, idle).await {
+        let mut used = Arc::clone(&slot);
+        match self.submit(due, idle, &mut used).await {
             Ok(result) => R::from_result(result).map_err(|problem| {
-                context(None).error(Failure::Unreadable(format!("{problem}, got another kind")))
+                let problem = format!("{problem}, got another kind");
+                context(&used, None).error(Failure::Unreadable(problem))
             }),
-            Err(failure) => Err(context(tool.map(String::from)).error(failure)),
+            Err(failure) => Err(context(&used, tool.map(String::from)).error(failure)),
         }
     }
 }

@@ -45,6 +45,7 @@ pub(super) fn compare_active(old: &ActiveConfig, new: &ServerConfig) -> ServerCh
         return ServerChange::Restarted { why };
     }
     let (before, after) = (&old.settings, &new.settings);
+    let connections = (&before.connections, &after.connections);
     let differs = [
         (
             before.backoff != after.backoff || before.budget != after.budget,
@@ -65,6 +66,11 @@ pub(super) fn compare_active(old: &ActiveConfig, new: &ServerConfig) -> ServerCh
             before.rest.sleep_after != after.rest.sleep_after,
             "sleepAfter",
         ),
+        (
+            connections.0.instances != connections.1.instances,
+            "instances",
+        ),
+        (connections.0.affinity != connections.1.affinity, "affinity"),
         (old.pin != new.pin, "pin"),
         (old.check_arguments != new.check_arguments, "checkArguments"),
         (old.required != new.required, "required"),
@@ -115,7 +121,7 @@ mod tests {
         let old = server();
         assert_eq!(compare(&old, &old.clone()), ServerChange::Unchanged);
         type Change = (&'static str, fn(&mut ServerConfig));
-        let changes: [Change; 14] = [
+        let changes: [Change; 16] = [
             ("reconnect", |it| it.settings.budget.attempts += 1),
             ("health", |it| it.settings.health.threshold += 1),
             ("limits", |it| it.settings.admission.in_flight += 1),
@@ -137,6 +143,8 @@ mod tests {
             ("sleepAfter", |it| {
                 it.settings.rest.sleep_after = Some(Duration::from_secs(1))
             }),
+            ("instances", |it| it.settings.connections.instances = 2),
+            ("affinity", |it| it.settings.connections.affinity = true),
             ("pin", |it| it.pin = true),
             ("checkArguments", |it| it.check_arguments = true),
             ("required", |it| it.required = true),

@@ -158,6 +158,7 @@ impl ServerState {
             ServerMessage::Approve { tool, hash, reply } => self.approve(tool, hash, reply),
             ServerMessage::ApprovalsChanged(reply) => self.approvals_changed(reply),
             ServerMessage::Reconfigure { update, reply } => self.reconfigure(update, reply),
+            ServerMessage::AdoptLogLevel(level) => self.adopt_log_level(level),
             ServerMessage::ReportBroken(generation) => {
                 self.step(Input::ReportBroken { generation });
             }

@@ -38,15 +38,13 @@ impl ServerState {
                 }
                 self.permit_requested = true;
                 self.send_to_supervisor(SupervisorMessage::RequestPermit {
-                    server: self.slot.name().clone(),
+                    slot: self.slot.id.clone(),
                     reconnect,
                 });
             }
             Effect::ReleasePermit => {
                 if std::mem::take(&mut self.permit_requested) {
-                    self.send_to_supervisor(SupervisorMessage::ReleasePermit(
-                        self.slot.name().clone(),
-                    ));
+                    self.send_to_supervisor(SupervisorMessage::ReleasePermit(self.slot.id.clone()));
                 }
             }
             Effect::Open { generation } => {

@@ -49,6 +49,8 @@ pub(crate) enum ServerMessage {
     },
     /// The approvals changed, by this process or another.
     ApprovalsChanged(Option<ReplyWhenPublished>),
+    /// Another instance of the pool logs from this level on.
+    AdoptLogLevel(LoggingLevel),
     /// A caller reports that this connection does not work.
     ReportBroken(Generation),
     /// Close for good, then stop.

@@ -15,13 +15,16 @@ pub(crate) mod connection_lock;
 #[cfg(feature = "http")]
 mod credential;
 mod effects;
+pub(crate) mod group;
 pub(crate) mod held_tools;
 pub(crate) mod internal_requests;
 mod list_expiry;
 mod list_processing;
 pub(crate) mod message;
+mod public_catalog;
 pub(crate) mod published;
 pub(crate) mod restart_state;
 mod restore;
+pub(crate) mod shared;
 pub(crate) mod slot;
 mod status;

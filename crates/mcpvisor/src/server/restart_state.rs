@@ -53,7 +53,7 @@ pub(crate) struct SessionSettings {
 }
 
 /// The known protocol era of the server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct EraKnowledge {
     pub(crate) known: KnownEra,
     /// The era cache of earlier runs was read.
@@ -85,5 +85,12 @@ impl RestartState {
             restarts: 0,
             closed: None,
         }
+    }
+
+    /// Takes over what another instance of the server knows: its era, and the level of its logs.
+    /// Subscriptions stay with the other one.
+    pub(super) fn inherit(&mut self, other: &Self) {
+        self.era = other.era.clone();
+        self.session.log_level = other.session.log_level;
     }
 }

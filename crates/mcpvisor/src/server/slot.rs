@@ -2,13 +2,14 @@
 //!
 //! The supervisor's child spec owns the slot, handles read it, and the actor works with it. What
 //! must survive a crash of the actor lives here: generation, budget, catalog. Approvals are in
-//! [`super::approvals`], the catalog cache in [`super::catalog_saving`].
+//! [`super::approvals`], the catalog cache in [`super::catalog_saving`]. A server may have further
+//! slots beside its main one: [`super::group`].
 
 use std::borrow::Cow;
 #[cfg(feature = "http")]
 use std::ffi::OsStr;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use arc_swap::ArcSwap;
 use mcpvisor_core::{Durable, Generation, ServerInstance, ServerName};
@@ -19,11 +20,13 @@ use tokio::sync::watch;
 use super::active_config::ActiveConfig;
 use super::call_admission::CallAdmission;
 use super::connection_lock::ConnectionLock;
+use super::group::SlotGroup;
 use super::list_expiry::ListExpiry;
 use super::message::ServerMessage;
 use super::published::Published;
 use super::restart_state::{EraKnowledge, RestartState};
-use crate::api::events::{EventBus, EventKind};
+use super::shared::ServerShared;
+use crate::api::events::{EventBus, EventKind, EventSource};
 use crate::api::status::ServerStatus;
 #[cfg(feature = "http")]
 use crate::auth::{Authorization, ServerAuth};
@@ -37,12 +40,12 @@ use crate::mutex::lock;
 #[cfg(feature = "http")]
 use crate::secret::{MIN_REDACTED_CHARS, Secrets};
 use crate::state::catalog_cache::CatalogCache;
-use crate::state::era_cache::EraWriteQueue;
-use crate::state::pins::PinStore;
 
-/// The lasting part of one server.
+/// The lasting part of one server, or of one of its instances.
 pub(crate) struct ServerSlot {
-    pub(super) id: ServerInstance,
+    pub(crate) id: ServerInstance,
+    role: SlotRole,
+    pub(crate) shared: Arc<ServerShared>,
     /// Replaced by a reload.
     config: ArcSwap<ActiveConfig>,
     pub(crate) host: Arc<Host>,
@@ -64,14 +67,33 @@ pub(crate) struct ServerSlot {
     pub(crate) argument_checks: Arc<super::argument_check::ArgumentChecks>,
     /// The last known catalog, on disk.
     pub(super) catalog_cache: Arc<CatalogCache>,
-    /// Writes of the era cache that are under way.
-    pub(crate) era_writes: EraWriteQueue,
-    /// The tools that a person approved.
-    pub(super) pins: Arc<PinStore>,
     restart_state: Mutex<RestartState>,
     /// How it is authorized. Replaced by a reload that changes it.
     #[cfg(feature = "http")]
     auth: ArcSwap<ServerAuth>,
+}
+
+/// What a slot is for.
+#[derive(Debug)]
+enum SlotRole {
+    /// The server itself, in the registry under its name. It knows the further slots.
+    Main(SlotGroup),
+    /// A further instance of the pool of this main slot.
+    Pooled(Weak<ServerSlot>),
+}
+
+/// What a slot is made of, beside its settings.
+struct SlotParts {
+    instance: u32,
+    role: SlotRole,
+    enabled: bool,
+    config: Arc<ActiveConfig>,
+    catalog_cache: CatalogCache,
+    shared: Arc<ServerShared>,
+    host: Arc<Host>,
+    events: Arc<EventBus>,
+    #[cfg(feature = "http")]
+    auth: Arc<ServerAuth>,
 }
 
 /// Where the messages to a server go.
@@ -88,7 +110,7 @@ pub(crate) enum Mailbox {
 }
 
 impl ServerSlot {
-    /// `instance` distinguishes a server from earlier ones of the same name.
+    /// The main slot of a server. `instance` distinguishes it from earlier ones of the same name.
     pub(crate) fn new(
         config: ServerConfig,
         instance: u32,
@@ -96,22 +118,79 @@ impl ServerSlot {
         events: Arc<EventBus>,
         fleet: Arc<CatalogMerger>,
     ) -> Self {
-        let name = config.name.clone();
-        let server = name.clone();
-        let durable = Durable::new(&config.settings, config.enabled);
+        let (name, enabled) = (config.name.clone(), config.enabled);
+        Self::of(SlotParts {
+            instance,
+            role: SlotRole::Main(SlotGroup::new(enabled)),
+            enabled,
+            catalog_cache: CatalogCache::new(name.clone(), host.state.clone()),
+            shared: Arc::new(ServerShared::new(&name, &host, fleet)),
+            #[cfg(feature = "http")]
+            auth: Arc::new(ServerAuth::new(&config.transport, &host)),
+            config: Arc::new(ActiveConfig::new(config, None)),
+            host,
+            events,
+        })
+    }
+
+    /// A main slot and the further instances of its pool.
+    pub(crate) fn with_pool(main: Self) -> Arc<Self> {
+        let main = Arc::new(main);
+        if let Some(group) = main.group() {
+            let further = 1..main.config().settings.connections.instances;
+            group.set_pool(further.map(|_| Arc::new(main.new_instance())).collect());
+        }
+        main
+    }
+
+    /// A further instance of this server.
+    pub(crate) fn new_instance(self: &Arc<Self>) -> Self {
+        let instance = Self::of(SlotParts {
+            instance: self.host.next_instance(),
+            role: SlotRole::Pooled(Arc::downgrade(self)),
+            enabled: self.group().is_some_and(SlotGroup::is_enabled),
+            config: self.config(),
+            // The main slot saves the lists for all.
+            catalog_cache: CatalogCache::new(self.name().clone(), None),
+            shared: Arc::clone(&self.shared),
+            host: Arc::clone(&self.host),
+            events: Arc::clone(&self.events),
+            #[cfg(feature = "http")]
+            auth: self.auth(),
+        });
+        instance.restart_state().inherit(&self.restart_state());
+        instance
+    }
+
+    fn of(parts: SlotParts) -> Self {
+        let SlotParts {
+            instance,
+            role,
+            enabled,
+            config,
+            catalog_cache,
+            shared,
+            host,
+            events,
+            #[cfg(feature = "http")]
+            auth,
+        } = parts;
+        let server = config.name.clone();
+        let durable = Durable::new(&config.settings, enabled);
         let messages = config.settings.messages;
-        let config = Arc::new(ActiveConfig::new(config, None));
         let state = durable.first_state(&config.machine_settings());
         let status = ServerStatus {
             instance,
             attempts_limit: config.settings.budget.attempts,
             required: config.required,
-            ..ServerStatus::initial(name.clone(), state, config.transport.label())
+            ..ServerStatus::initial(server.clone(), state, config.transport.label())
         };
         Self {
             id: ServerInstance { server, instance },
+            role,
             mailbox: watch::Sender::new(Mailbox::Starting),
-            published: Published::new(status, fleet),
+            published: Published::new(status, Arc::clone(&shared)),
+            shared,
             list_expiry: ListExpiry::never(),
             calls: Arc::new(CallAdmission::new(&config.settings.admission)),
             connection_lock: ConnectionLock::default(),
@@ -120,12 +199,10 @@ impl ServerSlot {
             message_limits: MessageLimits::new(messages),
             #[cfg(feature = "schema-check")]
             argument_checks: Arc::default(),
-            catalog_cache: Arc::new(CatalogCache::new(name.clone(), host.state.clone())),
-            era_writes: EraWriteQueue::default(),
-            pins: Arc::new(PinStore::new(name, host.state.clone())),
+            catalog_cache: Arc::new(catalog_cache),
             restart_state: Mutex::new(RestartState::new(durable, &config)),
             #[cfg(feature = "http")]
-            auth: ArcSwap::from_pointee(ServerAuth::new(&config.transport, &host)),
+            auth: ArcSwap::new(auth),
             config: ArcSwap::new(config),
             host,
             events,
@@ -136,24 +213,61 @@ impl ServerSlot {
         &self.id.server
     }
 
+    /// Whether it is the one in the registry, under the server's name.
+    pub(crate) fn is_main(&self) -> bool {
+        matches!(self.role, SlotRole::Main(_))
+    }
+
+    /// All slots of the server. Without a main slot there are none.
+    fn siblings(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        match &self.role {
+            SlotRole::Main(_) => self.instances(),
+            SlotRole::Pooled(main) => main.upgrade().map_or_else(Vec::new, |it| it.instances()),
+        }
+    }
+
+    /// Sends a message to every other slot of the server.
+    pub(super) fn send_to_siblings(self: &Arc<Self>, message: impl Fn() -> ServerMessage) {
+        let others = self.siblings().into_iter();
+        for slot in others.filter(|it| it.id != self.id) {
+            slot.send(message());
+        }
+    }
+
+    /// The further slots of a main one.
+    pub(crate) fn group(&self) -> Option<&SlotGroup> {
+        match &self.role {
+            SlotRole::Main(group) => Some(group),
+            SlotRole::Pooled(_) => None,
+        }
+    }
+
     pub(crate) fn config(&self) -> Arc<ActiveConfig> {
         self.config.load_full()
     }
 
-    /// Replaces the config. Open calls stay open.
-    pub(crate) fn configure(&self, config: ServerConfig) {
+    /// Replaces the config of all instances. Open calls stay open.
+    pub(crate) fn configure(self: &Arc<Self>, config: ServerConfig) {
         let before = self.config();
-        self.calls.reconfigure(&config.settings.admission);
-        let messages = config.settings.messages;
-        self.message_limits.set(messages);
-        self.stderr.set_capacity(messages.stderr_bytes);
-        let next = ActiveConfig::new(config, Some(&before));
+        let next = Arc::new(ActiveConfig::new(config, Some(&before)));
         #[cfg(feature = "http")]
         if next.transport.is_authorized_otherwise(&before.transport) {
             let auth = ServerAuth::new(&next.transport, &self.host);
             self.auth.store(Arc::new(auth.replacing(&self.auth())));
         }
-        self.config.store(Arc::new(next));
+        for instance in self.instances() {
+            #[cfg(feature = "http")]
+            instance.auth.store(self.auth());
+            instance.use_config(Arc::clone(&next));
+        }
+    }
+
+    fn use_config(&self, config: Arc<ActiveConfig>) {
+        self.calls.reconfigure(&config.settings.admission);
+        let messages = config.settings.messages;
+        self.message_limits.set(messages);
+        self.stderr.set_capacity(messages.stderr_bytes);
+        self.config.store(config);
     }
 
     /// How it is authorized.
@@ -183,9 +297,21 @@ impl ServerSlot {
     /// What callers may see of fetched lists, by the present filter and approvals.
     pub(super) fn visible_part(&self, fetched: &ServerCatalog) -> ServerCatalog {
         let config = self.config();
-        let approval = self.pins.approval();
+        let approval = self.shared.pins.approval();
         let pins = config.pin.then(|| (&*approval, config.fingerprint()));
         visible_catalog(fetched, &config.filter, pins)
+    }
+
+    /// Remembers whether the server was last enabled or disabled, for new slots.
+    pub(crate) fn set_enabled(&self, enabled: bool) {
+        if let Some(group) = self.group() {
+            group.set_enabled(enabled);
+        }
+    }
+
+    /// Publishes the end of the slot.
+    pub(crate) fn publish_end(&self) {
+        self.published.publish_end(self.is_main());
     }
 
     pub(crate) fn restart_state(&self) -> MutexGuard<'_, RestartState> {
@@ -199,6 +325,12 @@ impl ServerSlot {
     /// Whether the runtime ended, or lost its supervisor.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(&*self.mailbox.borrow(), Mailbox::Gone)
+    }
+
+    /// Whether another slot of the server was removed, but not this main one.
+    pub(crate) fn outlives(&self, other: &Self) -> bool {
+        let is_removed = matches!(&*self.mailbox.borrow(), Mailbox::Removed | Mailbox::Gone);
+        self.id != other.id && !is_removed
     }
 
     /// Sends a message to the actor. It is dropped if no actor runs.
@@ -216,7 +348,11 @@ impl ServerSlot {
     }
 
     pub(crate) fn emit(&self, generation: Generation, kind: EventKind) {
-        self.events.emit(self.name(), generation, kind);
+        let source = EventSource {
+            id: &self.id,
+            client: None,
+        };
+        self.events.emit(source, generation, kind);
     }
 
     /// Removes the secrets of the config from a text by or about the server.

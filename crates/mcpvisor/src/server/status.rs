@@ -80,7 +80,7 @@ impl ServerState {
             State::PermanentlyFailed { failure, .. } => Some(failure.action.clone()),
             State::Disconnected(_) => Some(Action::FixServer),
             State::Connected(_) if config.pin => {
-                self.slot.pins.problem().map(Action::RepairApprovals)
+                self.slot.shared.pins.problem().map(Action::RepairApprovals)
             }
             State::Connecting(_)
             | State::Connected(_)
@@ -92,6 +92,7 @@ impl ServerState {
         ServerStatus {
             name: self.slot.name().clone(),
             instance: self.slot.id.instance,
+            client: None,
             state: machine.state().name(),
             generation: durable.generation,
             since: self.draft.since,

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::CallId;
 use mcpvisor_core::machine::Outcome;
 use mcpvisor_core::request_routing::Answerer;
-use rmcp::model::{ClientRequest, GetMeta, NumberOrString, ProgressToken, ServerResult};
-use tokio::sync::oneshot;
+use mcpvisor_core::{CallId, Priority, RetryPolicy};
+use ractor::MessagingErr;
+use rmcp::model::{
+    ClientRequest, GetMeta, NumberOrString, ProgressNotificationParam, ProgressToken, ServerResult,
+};
+use tokio::sync::{mpsc, oneshot};
 
 use super::Options;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
@@ -15,6 +18,8 @@ use crate::api::handle::ServerHandle;
 use crate::api::quota::{QuotaPermit, QuotaRefusal};
 use crate::api::reply::{Answer, Failure, Reply};
 use crate::server::call::Call;
+use crate::server::call_admission::OpenCall;
+use crate::server::group::until_available;
 use crate::server::message::ServerMessage;
 use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
@@ -26,16 +31,28 @@ struct Submitted {
     _quota: Option<QuotaPermit>,
 }
 
+/// A request that is not bound to a slot yet.
+struct Draft {
+    request: ClientRequest,
+    callbacks: Option<Arc<Callbacks>>,
+    retry: RetryPolicy,
+    priority: Priority,
+    progress: Option<mpsc::Sender<ProgressNotificationParam>>,
+    deadline: Instant,
+    idle: Duration,
+}
+
 impl Options {
-    /// Submits the request and waits for its answer.
+    /// Submits the request and waits for its answer. `used` is set to the slot that gets it.
     pub(super) async fn submit(
         self,
         deadline: Instant,
         idle: Duration,
+        used: &mut Arc<ServerSlot>,
     ) -> Result<ServerResult, Failure> {
         let agent = self.handle.agent.clone();
         let begun = agent.as_ref().map(|agent| agent.cancellations());
-        let submission = self.send(deadline, idle);
+        let submission = self.send(deadline, idle, used);
         let submitted = match (&agent, begun) {
             (Some(agent), Some(begun)) => {
                 let submitted = agent.unless_cancelled_since(begun, submission).await;
@@ -53,30 +70,87 @@ impl Options {
         answer.unwrap_or(Err(Failure::ActorGone))
     }
 
-    /// Waits for the client's quota, and hands the request to the server's actor.
-    async fn send(self, deadline: Instant, idle: Duration) -> Result<Submitted, Failure> {
-        let mut request = self.request.map_err(Failure::InvalidRequest)?;
+    /// Waits for the client's quota, and hands the request to an actor of the server.
+    async fn send(
+        self,
+        deadline: Instant,
+        idle: Duration,
+        used: &mut Arc<ServerSlot>,
+    ) -> Result<Submitted, Failure> {
         let handle = self.handle;
-        let client = handle.client();
+        let mut draft = Draft {
+            request: self.request.map_err(Failure::InvalidRequest)?,
+            callbacks: self.callbacks,
+            retry: self.retry,
+            priority: self.priority,
+            progress: self.progress,
+            deadline,
+            idle,
+        };
         let quota = take_quota(&handle, deadline).await?;
-        let slot = &handle.slot;
-        let open = slot.calls.open(client);
-        let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
+        loop {
+            let (slot, open) = draft.open(&handle)?;
+            *used = Arc::clone(&slot);
+            let own_callbacks = draft.callbacks.clone();
+            let (call, answer) = draft.into_call(&handle, &slot, open);
+            // From here on the actor may have the call, so it is notified if the caller drops the
+            // future.
+            let cancel = CancelGuard {
+                slot,
+                call: call.id,
+            };
+            match submit(&cancel.slot, call, deadline).await {
+                Ok(()) => {
+                    return Ok(Submitted {
+                        answer,
+                        cancel,
+                        _quota: quota,
+                    });
+                }
+                Err((Failure::Removed, call)) if handle.slot.outlives(&cancel.slot) => {
+                    draft = Draft::again(*call, own_callbacks)?;
+                }
+                Err((failure, _)) => return Err(failure),
+            }
+        }
+    }
+}
+
+impl Draft {
+    /// Opens the call on the slot that gets it.
+    fn open(&self, handle: &ServerHandle) -> Result<(Arc<ServerSlot>, OpenCall), Failure> {
+        // Subscriptions are at the main slot, so that a later request finds them.
+        let opened = match self.request {
+            ClientRequest::SubscribeRequest(_) | ClientRequest::UnsubscribeRequest(_) => {
+                let open = handle.slot.calls.open(handle.client());
+                open.map(|open| (Arc::clone(&handle.slot), open))
+            }
+            _ => handle.slot.open_call(handle.agent.as_ref()),
+        };
+        opened.ok_or(Failure::Outcome(Outcome::Busy))
+    }
+
+    fn into_call(
+        mut self,
+        handle: &ServerHandle,
+        slot: &ServerSlot,
+        open: OpenCall,
+    ) -> (Box<Call>, oneshot::Receiver<Answer>) {
         let id = slot.calls.next_id();
-        if reports_progress(&request) {
+        if reports_progress(&self.request) {
             let token = ProgressToken(NumberOrString::Number(id.0 as i64));
-            request.get_meta_mut().set_progress_token(token);
+            self.request.get_meta_mut().set_progress_token(token);
         }
         let (sender, answer) = oneshot::channel();
         let call = Box::new(Call {
             id,
-            client,
-            callbacks: bound_callbacks(self.callbacks, &handle, id),
-            request: Some(request),
+            client: handle.client(),
+            callbacks: bound_callbacks(self.callbacks, handle, id),
+            request: Some(self.request),
             retry_policy: self.retry,
             priority: self.priority,
-            deadline,
-            idle,
+            deadline: self.deadline,
+            idle: self.idle,
             progress: self.progress,
             reply: Reply::new(sender, open),
             rounds: 0,
@@ -85,15 +159,19 @@ impl Options {
             refusal: None,
             catalog_at_send: None,
         });
-        // From here on the actor may have the call, so it is notified if the caller drops the
-        // future.
-        let slot = Arc::clone(slot);
-        let cancel = CancelGuard { slot, call: id };
-        submit(&cancel.slot, call, deadline).await?;
-        Ok(Submitted {
-            answer,
-            cancel,
-            _quota: quota,
+        (call, answer)
+    }
+
+    /// The request of a call that no actor took.
+    fn again(call: Call, callbacks: Option<Arc<Callbacks>>) -> Result<Self, Failure> {
+        Ok(Self {
+            request: call.request.ok_or(Failure::ActorGone)?,
+            callbacks,
+            retry: call.retry_policy,
+            priority: call.priority,
+            progress: call.progress,
+            deadline: call.deadline,
+            idle: call.idle,
         })
     }
 }
@@ -142,7 +220,7 @@ pub(super) async fn check_arguments(
     let Ok(ClientRequest::CallToolRequest(call)) = request else {
         return Ok(());
     };
-    let catalog = slot.published.catalog();
+    let catalog = slot.shared.public.load();
     let Some(tool) = catalog.tool(&call.params.name) else {
         return Ok(());
     };
@@ -157,13 +235,13 @@ pub(super) async fn check_arguments(
     }
 }
 
-/// Waits until the server cannot become ready unless a person acts.
-async fn until_unavailable(slot: &ServerSlot) {
-    let mut availability = slot.published.availability.subscribe();
-    // The sender lives in the slot, so this ends only with the condition.
-    let _ = availability
-        .wait_for(|it| *it == Availability::Unavailable)
-        .await;
+/// Waits until no instance of the server can become ready unless a person acts.
+async fn until_unavailable(slot: &Arc<ServerSlot>) {
+    let unavailable = |all: &[Availability]| {
+        let mut all = all.iter();
+        all.all(|it| *it == Availability::Unavailable)
+    };
+    until_available(&slot.instances(), unavailable).await;
 }
 
 fn deadline_before_send() -> Failure {
@@ -184,8 +262,11 @@ fn reports_progress(request: &ClientRequest) -> bool {
     )
 }
 
-/// Hands a call to the server's actor, and waits while the actor restarts.
-async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Result<(), Failure> {
+/// A call that no actor took, and why.
+type Untaken = (Failure, Box<Call>);
+
+/// Hands a call to the actor of a slot, and waits while the actor restarts.
+async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Result<(), Untaken> {
     let mut mailbox: Option<tokio::sync::watch::Receiver<Mailbox>> = None;
     loop {
         match try_submit(slot, call)? {
@@ -202,7 +283,7 @@ async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Re
                     .await
                     .is_err()
                 {
-                    return Err(deadline_before_send());
+                    return Err((deadline_before_send(), call));
                 }
             }
         }
@@ -210,16 +291,16 @@ async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Re
 }
 
 /// Returns the call if no actor is running.
-fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, Failure> {
+fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, Untaken> {
     match &*slot.mailbox.borrow() {
         Mailbox::Live(actor) => match actor.send_message(ServerMessage::Call(call)) {
-            Ok(()) => Ok(None),
-            Err(ractor::MessagingErr::SendErr(ServerMessage::Call(call))) => Ok(Some(call)),
-            Err(_) => Err(Failure::ActorGone),
+            // Only a message that was not sent comes back.
+            Err(MessagingErr::SendErr(ServerMessage::Call(call))) => Ok(Some(call)),
+            Ok(()) | Err(_) => Ok(None),
         },
         Mailbox::Starting => Ok(Some(call)),
-        Mailbox::Removed => Err(Failure::Removed),
-        Mailbox::Gone => Err(Failure::RuntimeGone),
+        Mailbox::Removed => Err((Failure::Removed, call)),
+        Mailbox::Gone => Err((Failure::RuntimeGone, call)),
     }
 }
 
