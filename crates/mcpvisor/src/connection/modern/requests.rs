@@ -135,7 +135,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Sends a call once more on this connection, under a new id.
-    pub(super) fn resend_call(&mut self, mut call: Box<Call>) {
+    pub(crate) fn resend_call(&mut self, mut call: Box<Call>) {
         let id = self.task.slot.calls.next_id();
         if let Some(request) = &mut call.request {
             renew_progress_token(request, id);
