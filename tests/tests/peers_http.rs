@@ -26,6 +26,7 @@ use mcpvisor_testkit::delay::DelayProxy;
 use mcpvisor_testkit::eventually;
 use rmcp::model::ProtocolVersion;
 use serde_json::json;
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 /// They start slowly on a busy machine.
@@ -303,6 +304,65 @@ async fn fastmcp_asks_its_questions_where_the_older_protocol_is_preferred() {
         let result = handle.call_tool("ask", json!({})).deadline(START).await;
         let text = result.model_text();
         assert!(text.contains(said), "{version}: {text}");
+        runtime.shutdown(secs(30)).await;
+    }
+    std::fs::remove_file(script).unwrap();
+}
+
+/// Figure 32: agents that elicit at once through one shared connection. `server-everything` and
+/// FastMCP send each request in the response to the call that caused it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_agents_that_elicit_at_once_get_their_own_questions() {
+    const AGENTS: usize = 50;
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let script = script("agents");
+    let (node, python) = (free_port(), free_port());
+    for (command, port, tool, field) in [
+        (
+            peers.everything(node),
+            node,
+            "trigger-elicitation-request",
+            "name",
+        ),
+        (peers.fastmcp(&script, python), python, "ask", "value"),
+    ] {
+        let _process = Process::start(command, port).await;
+        let endpoint = Transport::http(format!("http://127.0.0.1:{port}/mcp"));
+        let mut peer = server("peer", endpoint).prefer_older_protocol(true);
+        peer.settings.timeouts.connect = START;
+        let any = Callbacks::new()
+            .elicitation_form(|_| async { Ok(ElicitResult::new(ElicitationAction::Decline)) });
+        let runtime = Runtime::builder().server(peer).client_callbacks(&any);
+        let runtime = runtime.start().await.unwrap();
+        runtime.ready(START).await.unwrap();
+        // All questions are open at once before the first one is answered.
+        let together = Arc::new(Barrier::new(AGENTS));
+        let mut calls = JoinSet::new();
+        for agent in 0..AGENTS {
+            let together = Arc::clone(&together);
+            let answers = Callbacks::new().elicitation_form(move |_| {
+                let together = Arc::clone(&together);
+                async move {
+                    together.wait().await;
+                    let content = json!({ field: format!("agent-{agent}-") });
+                    Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
+                }
+            });
+            let client = runtime.client(format!("agent {agent}")).callbacks(answers);
+            let handle = client.build().server("peer").unwrap();
+            calls.spawn(async move {
+                let result = handle.call_tool(tool, json!({})).deadline(START).await;
+                (agent, result.model_text())
+            });
+        }
+        while let Some(call) = calls.join_next().await {
+            let (agent, text) = call.unwrap();
+            assert!(text.contains(&format!("agent-{agent}-")), "{agent}: {text}");
+        }
+        let status = runtime.server("peer").unwrap().status();
+        assert_eq!(status.ambiguous_requests, 0);
         runtime.shutdown(secs(30)).await;
     }
     std::fs::remove_file(script).unwrap();

@@ -78,7 +78,7 @@ pub use api::callbacks::{
 };
 pub use api::client::{Client, ClientBuilder};
 pub use api::error::{
-    ArgumentProblem, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
+    ArgumentProblem, BusyLimit, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
     ServerNotReady, StartError, UnknownServer, UnknownTool,
 };
 pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcpvisor::{CallError, Known, Priority, ServerSettings};
+use mcpvisor::{BusyLimit, CallError, Known, Priority, ServerSettings};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
@@ -33,7 +33,11 @@ async fn a_full_line_refuses_at_once_and_takes_calls_again_when_there_is_room() 
     let begun = Instant::now();
     for _ in 0..100 {
         let busy = handle.call_tool("slow", json!({})).await.unwrap_err();
-        assert!(matches!(busy, CallError::Busy { limit: 12, .. }), "{busy}");
+        let limit = BusyLimit::ServerQueue(12);
+        assert!(
+            matches!(busy, CallError::Busy { limit: found, .. } if found == limit),
+            "{busy}"
+        );
         assert_eq!(busy.known(), Known::NotSent);
     }
     assert_eq!(begun.elapsed(), Duration::ZERO);

@@ -11,6 +11,8 @@
 mod fleet;
 
 mod admission;
+mod client_callbacks;
+mod client_quota;
 mod deadlines;
 mod outcomes;
 mod retries;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::io::NewCall;
 use super::later;
-use crate::ids::{CallId, CallMap, Generation};
+use crate::ids::{CallId, CallMap, ClientId, Generation};
 use crate::policy::retry::{self, Known, RequestFailure, RetryDecision};
 use crate::settings::ServerSettings;
 
@@ -181,6 +181,17 @@ impl CallTable {
     }
 
     /// The calls that satisfy a condition, oldest first.
+    /// The calls of a client, those in flight last: ending one of them starts a queued one.
+    pub(super) fn of_client(&self, client: ClientId) -> Vec<CallId> {
+        let mut ids = self.select(|call| call.request.client == client);
+        let in_flight = |id: &CallId| {
+            let place = self.get(*id).map(|call| call.place);
+            matches!(place, Some(CallPlace::InFlight { .. }))
+        };
+        ids.sort_by_key(in_flight);
+        ids
+    }
+
     pub(super) fn select(&self, wanted: impl Fn(&TrackedCall) -> bool) -> Vec<CallId> {
         let mut ids: Vec<CallId> = self
             .by_id

@@ -12,6 +12,7 @@ use super::durable::Durable;
 use super::fault::Fault;
 use super::io::{Effect, Input};
 use super::state::{AfterTeardown, Attempt, State, StateName};
+use crate::ids::{CallId, ClientId};
 use crate::policy::admission::Admission;
 use crate::policy::backoff::LONGEST_DELAY;
 use crate::policy::health::Health;
@@ -255,6 +256,11 @@ impl Machine {
     /// Calls that wait: queued, paused, for the list of tools, or for a renewed credential.
     pub fn waiting(&self) -> usize {
         self.calls.len().saturating_sub(self.admission.in_flight())
+    }
+
+    /// The calls of a client, in an order in which they can be cancelled without starting one of them.
+    pub fn calls_of(&self, client: ClientId) -> Vec<CallId> {
+        self.calls.of_client(client)
     }
 
     /// How many facts of older generations were dropped.

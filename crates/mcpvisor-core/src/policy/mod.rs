@@ -9,5 +9,7 @@ pub mod keep_alive;
 pub mod listing;
 pub mod negotiation;
 pub mod open_calls;
+pub mod rate_limit;
+pub mod request_routing;
 pub mod retry;
 pub mod session_evidence;

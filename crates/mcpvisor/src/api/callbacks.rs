@@ -6,6 +6,7 @@
 //! request is answered, and never waits for an answer itself.
 
 mod answer;
+mod answerer;
 mod elicitation;
 mod question;
 
@@ -24,6 +25,7 @@ use rmcp::model::{
 use tokio::sync::Semaphore;
 
 pub(crate) use self::answer::not_offered;
+pub(crate) use self::answerer::BoundCallbacks;
 pub use self::elicitation::{Form, OpenUrl};
 pub(crate) use self::question::Question;
 
@@ -148,7 +150,11 @@ impl Callbacks {
         self
     }
 
-    /// Handles requests that a person opens a URL (`elicitation/create` in URL mode).
+    /// Handles requests that a person opens a URL (`elicitation/create` in URL mode, and calls that
+    /// the server refuses with code -32042 until it is opened).
+    ///
+    /// A call that was refused is sent again once the callback accepts and the server reports that
+    /// the person is done, or after a minute without such a report.
     #[must_use]
     pub fn elicitation_url<F, Fut>(mut self, callback: F) -> Self
     where
@@ -195,7 +201,8 @@ impl Callbacks {
         self
     }
 
-    /// Limits concurrent requests per connection; further ones are rejected. 0 means 1.
+    /// Limits concurrent requests; further ones are rejected. It counts per connection for the
+    /// callbacks of the runtime, and over all servers for those of a client. 0 means 1.
     #[must_use]
     pub fn at_once(mut self, questions: usize) -> Self {
         self.at_once = questions.clamp(1, Semaphore::MAX_PERMITS);
@@ -209,14 +216,14 @@ impl Callbacks {
         self
     }
 
-    /// The limit of concurrent requests per connection.
+    /// The limit of concurrent requests.
     pub(crate) fn limit(&self) -> usize {
         self.at_once
     }
 
-    /// Whether any request of a server is answered.
-    pub(crate) fn answers(&self) -> bool {
-        self.sampling.is_some() || self.form.is_some() || self.url.is_some() || self.roots.is_some()
+    /// Whether a person can be asked to open a URL.
+    pub(crate) fn opens_urls(&self) -> bool {
+        self.url.is_some()
     }
 
     /// The capabilities that are advertised to servers.

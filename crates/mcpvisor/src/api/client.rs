@@ -1,18 +1,24 @@
 //! One agent's view of a shared fleet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mcpvisor_core::names::SEPARATOR;
+use mcpvisor_core::rate_limit::RateLimit;
+use mcpvisor_core::request_routing::Answerer;
 use mcpvisor_core::{ClientId, Filter, exposed_name};
 use rmcp::model::CallToolResult;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
+use crate::api::agent::Agent;
+use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::error::{UnknownServer, UnknownTool};
 use crate::api::handle::ServerHandle;
+use crate::api::quota::{Quota, QuotaLimits};
 use crate::api::request::Request;
 use crate::api::runtime::Runtime;
 use crate::catalog::{CatalogChanges, ClientView, FleetCatalog};
+use crate::server::message::ServerMessage;
 use crate::server::slot::ServerSlot;
 
 /// Builds an agent's view of the fleet.
@@ -21,7 +27,8 @@ pub struct ClientBuilder {
     runtime: Runtime,
     name: String,
     id: ClientId,
-    quota: Option<usize>,
+    limits: QuotaLimits,
+    callbacks: Option<Callbacks>,
     filter: Filter,
 }
 
@@ -31,7 +38,8 @@ impl ClientBuilder {
             runtime,
             name,
             id,
-            quota: None,
+            limits: QuotaLimits::default(),
+            callbacks: None,
             filter: Filter::default(),
         }
     }
@@ -40,7 +48,49 @@ impl ClientBuilder {
     /// of arrival, whatever their [priority](crate::Request::priority).
     #[must_use]
     pub fn quota(mut self, requests: usize) -> Self {
-        self.quota = Some(requests.max(1));
+        self.limits.in_flight = Some(requests.max(1));
+        self
+    }
+
+    /// Limits the agent's requests that wait for its [quota](Self::quota) or its
+    /// [rate](Self::rate); further ones are [busy](crate::CallError::Busy) at once.
+    #[must_use]
+    pub fn waiting(mut self, requests: usize) -> Self {
+        self.limits.waiting = Some(requests);
+        self
+    }
+
+    /// Limits the agent's requests per time: at most `requests` in a burst, refilled evenly over
+    /// `period`. Further ones wait within their deadlines, in order of arrival; one that would wait
+    /// longer is [busy](crate::CallError::Busy) at once.
+    ///
+    /// ```no_run
+    /// # fn example(runtime: mcpvisor::Runtime) {
+    /// use std::time::Duration;
+    ///
+    /// let crawler = runtime.client("crawler").quota(8).waiting(100);
+    /// let crawler = crawler.rate(60, Duration::from_secs(60)).build();
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn rate(mut self, requests: u32, period: Duration) -> Self {
+        self.limits.rate = Some(RateLimit::new(requests, period));
+        self
+    }
+
+    /// Answers the requests of servers that this agent's requests cause, instead of the runtime's
+    /// callbacks.
+    ///
+    /// In protocol 2026-07-28 a request of a server belongs to a call, and each call advertises what
+    /// its agent answers. In older versions it need not say which call caused it, and a connection
+    /// advertises what the agents at the time of its handshake answer together: build agents before
+    /// the servers connect, or name their callbacks with
+    /// [`RuntimeBuilder::client_callbacks`](crate::RuntimeBuilder::client_callbacks). There a
+    /// request that calls of several agents may have caused is declined and counted in
+    /// [`ServerStatus::ambiguous_requests`](crate::ServerStatus::ambiguous_requests).
+    #[must_use]
+    pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
+        self.callbacks = Some(callbacks);
         self
     }
 
@@ -65,13 +115,15 @@ impl ClientBuilder {
             let catalogs = &self.runtime.lifeline.catalogs;
             catalogs.view(self.filter)
         });
+        let callbacks = self.callbacks.map(|callbacks| {
+            self.runtime.lifeline.host.offer(&callbacks);
+            BoundCallbacks::new(Answerer::Client(self.id), Arc::new(callbacks))
+        });
+        let quota = Quota::new(self.limits);
+        let agent = Agent::new(self.id, self.name.into(), quota, callbacks);
         Client {
             runtime: self.runtime,
-            name: self.name.into(),
-            id: self.id,
-            quota: self
-                .quota
-                .map(|requests| Arc::new(Semaphore::new(requests.min(Semaphore::MAX_PERMITS)))),
+            agent: Arc::new(agent),
             view,
         }
     }
@@ -81,16 +133,43 @@ impl ClientBuilder {
 #[derive(Debug, Clone)]
 pub struct Client {
     runtime: Runtime,
-    name: Arc<str>,
-    id: ClientId,
-    quota: Option<Arc<Semaphore>>,
+    agent: Arc<Agent>,
     view: Option<Arc<ClientView>>,
 }
 
 impl Client {
     /// The agent's name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.agent.name
+    }
+
+    /// Cancels the agent's running and waiting requests, at the servers too. Later requests are not
+    /// affected. A cancelled request ends with [`CallError::Cancelled`](crate::CallError::Cancelled)
+    /// if it may have been sent, else with
+    /// [`NotSentReason::ClientClosed`](crate::NotSentReason::ClientClosed).
+    pub fn cancel_all(&self) {
+        self.agent.cancel_all();
+        self.cancel_at_servers();
+    }
+
+    /// Ends the agent: its requests are cancelled as by [`cancel_all`](Self::cancel_all), and
+    /// further ones of this client and its handles are not sent.
+    pub fn close(&self) {
+        self.agent.close();
+        self.cancel_at_servers();
+    }
+
+    /// Cancels the requests that the servers' actors have, those of one server together, so that the
+    /// end of one does not start another.
+    fn cancel_at_servers(&self) {
+        for slot in self.runtime.slots() {
+            slot.send(ServerMessage::CancelClient(self.agent.id));
+        }
+    }
+
+    /// Whether the agent was [closed](Self::close).
+    pub fn is_closed(&self) -> bool {
+        self.agent.is_closed()
     }
 
     /// A handle to a server for this agent, by a `&str`, a `String` or a
@@ -100,8 +179,8 @@ impl Client {
     }
 
     fn handle(&self, slot: Arc<ServerSlot>) -> ServerHandle {
-        self.runtime
-            .handle(slot, self.id, self.quota.clone(), self.view.clone())
+        let agent = Some(Arc::clone(&self.agent));
+        self.runtime.handle(slot, agent, self.view.clone())
     }
 
     /// The catalog that this agent sees, with the last good lists of each server. Never waits.

@@ -3,11 +3,13 @@
 //! Each error names the server, says what is known about the request, and what to do next. Callers
 //! decide about a retry by the variant, never by the text.
 
+mod busy;
 mod call;
 mod control;
 mod request_context;
 mod start;
 
+pub use self::busy::BusyLimit;
 pub use self::call::{ArgumentProblem, CallError, NotSentReason};
 pub use self::control::{ControlError, UnknownServer, UnknownTool};
 pub(crate) use self::request_context::{Obstacle, RequestContext};

@@ -12,8 +12,9 @@ use rmcp::model::{
     SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
 };
 use serde_json::Value;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
+use crate::api::agent::Agent;
 use crate::api::error::CallError;
 use crate::api::reply::Failure;
 use crate::api::request::Request;
@@ -31,8 +32,8 @@ use crate::server::slot::ServerSlot;
 #[derive(Clone)]
 pub struct ServerHandle {
     pub(crate) slot: Arc<ServerSlot>,
-    pub(crate) client: ClientId,
-    pub(crate) quota: Option<Arc<Semaphore>>,
+    /// The client that the requests belong to; the default client if there is none.
+    pub(crate) agent: Option<Arc<Agent>>,
     /// The filtered view of the client, if the client has a filter.
     pub(crate) view: Option<Arc<ClientView>>,
     /// Keeps the runtime alive: it ends with its last handle.
@@ -43,12 +44,18 @@ impl std::fmt::Debug for ServerHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerHandle")
             .field("server", self.slot.name())
-            .field("client", &self.client)
+            .field("client", &self.client())
             .finish_non_exhaustive()
     }
 }
 
 impl ServerHandle {
+    /// The client that the requests belong to.
+    pub(crate) fn client(&self) -> ClientId {
+        let agent = self.agent.as_ref();
+        agent.map_or(ClientId::DEFAULT, |agent| agent.id)
+    }
+
     /// The server's name.
     pub fn name(&self) -> &ServerName {
         self.slot.name()

@@ -5,6 +5,8 @@
 //! If only the retry was not written, the answer is what was known before it. So no crash leaves a
 //! caller without an answer.
 
+use std::time::Duration;
+
 use mcpvisor_core::FilterRejection;
 use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
 use mcpvisor_core::retry::Known;
@@ -33,6 +35,12 @@ pub(crate) enum Failure {
     InvalidRequest(String),
     /// The server does not read its input.
     SendBufferFull,
+    /// This many requests of the client wait for its quota.
+    ClientQueueFull(usize),
+    /// The client's rate limit admits the request only after this time, beyond its deadline.
+    ClientRateExceeded(Duration),
+    /// The client cancelled the request before it was sent.
+    ClientClosed,
     /// A filter hides the tool. Holds the filter's owner and the reason.
     Hidden(&'static str, FilterRejection),
     /// The arguments do not match the tool's schema.
@@ -133,6 +141,10 @@ impl Reply {
             Failure::Outcome(Outcome::NotSent(reason)) => NotSentReason::from(reason).to_string(),
             Failure::Outcome(Outcome::Busy) => "too many calls are in flight or queued".to_owned(),
             Failure::SendBufferFull => NotSentReason::NotRead.to_string(),
+            Failure::ClientClosed => NotSentReason::ClientClosed.to_string(),
+            Failure::ClientQueueFull(_) | Failure::ClientRateExceeded(_) => {
+                "the client's quota is used up".to_owned()
+            }
             Failure::ActorGone => NotSentReason::ActorRestarted.to_string(),
             Failure::Removed => NotSentReason::Removed.to_string(),
             Failure::RuntimeGone => "the runtime has shut down".to_owned(),
@@ -284,6 +296,9 @@ mod tests {
         use mcpvisor_core::machine::NotSent;
         vec![
             Failure::SendBufferFull,
+            Failure::ClientClosed,
+            Failure::ClientQueueFull(1),
+            Failure::ClientRateExceeded(Duration::ZERO),
             Failure::InvalidRequest("a bad header".to_owned()),
             Failure::HeldBack("it changed".to_owned()),
             Failure::ActorGone,
@@ -307,6 +322,7 @@ mod tests {
             deadline: Default::default(),
             idle: Default::default(),
             limit: 1,
+            expected_wait: None,
             obstacle: None,
         };
         context.error(failure)

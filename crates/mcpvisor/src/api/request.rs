@@ -17,6 +17,7 @@ use rmcp::model::{ClientRequest, GetMeta, ProgressNotificationParam, RequestMeta
 use tokio::sync::mpsc;
 
 pub use self::from_result::FromResult;
+use crate::api::callbacks::Callbacks;
 use crate::api::error::{CallError, RequestContext};
 use crate::api::handle::ServerHandle;
 use crate::api::reply::Failure;
@@ -73,6 +74,7 @@ struct Options {
     retry: RetryPolicy,
     priority: Priority,
     progress: Option<mpsc::Sender<ProgressNotificationParam>>,
+    callbacks: Option<Arc<Callbacks>>,
 }
 
 impl<R> fmt::Debug for Request<R> {
@@ -108,6 +110,7 @@ impl<R> Request<R> {
                 retry: RetryPolicy::Default,
                 priority: Priority::Normal,
                 progress: None,
+                callbacks: None,
             }),
             running: None,
         }
@@ -149,6 +152,14 @@ impl<R> Request<R> {
         self.set(|options| options.progress = Some(sink))
     }
 
+    /// Answers the requests of the server that this request causes, instead of the callbacks of its
+    /// client or of the runtime. See [`ClientBuilder::callbacks`](crate::ClientBuilder::callbacks)
+    /// for what older versions of the protocol advertise and how they are routed.
+    pub fn callbacks(self, callbacks: impl Into<Arc<Callbacks>>) -> Self {
+        let callbacks = callbacks.into();
+        self.set(|options| options.callbacks = Some(callbacks))
+    }
+
     /// Adds metadata to the request, such as a trace context.
     pub fn meta(self, meta: RequestMetaObject) -> Self {
         self.set(|options| {
@@ -181,7 +192,7 @@ impl Options {
         let settings = &config.settings;
         let deadline = self.deadline.unwrap_or(settings.timeouts.call);
         let idle = self.idle.unwrap_or(settings.timeouts.idle);
-        let method = self.method;
+        let (method, client) = (self.method, self.handle.client());
         let context = |tool| RequestContext {
             server: slot.name().clone(),
             method,
@@ -192,6 +203,7 @@ impl Options {
                 .admission
                 .in_flight
                 .saturating_add(settings.admission.waiting),
+            expected_wait: slot.calls.expected_wait(client),
             obstacle: slot.published.obstacle(),
         };
         let tool = match &self.request {

@@ -17,7 +17,7 @@ use mcpvisor_core::{ClientId, GovernorSettings, ServerName};
 use ractor::ActorRef;
 use rmcp::model::CallToolResult;
 use serde_json::Value;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::builder::RuntimeBuilder;
@@ -25,6 +25,7 @@ use self::builder::load_cached_catalogs;
 pub(crate) use self::builder::{check_connects, default_governor};
 pub(crate) use self::drivers::check_drivers;
 pub use self::weak::WeakRuntime;
+use crate::api::agent::Agent;
 use crate::api::client::{self, ClientBuilder};
 use crate::api::error::{ControlError, NotReady, ServerNotReady, UnknownServer, UnknownTool};
 use crate::api::events::{EventBus, Events};
@@ -157,20 +158,18 @@ impl Runtime {
 
     /// A handle to a server, by a `&str`, a `String` or a [`ServerName`].
     pub fn server(&self, name: impl AsRef<str>) -> Result<ServerHandle, UnknownServer> {
-        Ok(self.handle(self.slot(name.as_ref())?, ClientId::DEFAULT, None, None))
+        Ok(self.handle(self.slot(name.as_ref())?, None, None))
     }
 
     pub(crate) fn handle(
         &self,
         slot: Arc<ServerSlot>,
-        client: ClientId,
-        quota: Option<Arc<Semaphore>>,
+        agent: Option<Arc<Agent>>,
         view: Option<Arc<ClientView>>,
     ) -> ServerHandle {
         ServerHandle {
             slot,
-            client,
-            quota,
+            agent,
             view,
             _lifeline: Arc::clone(&self.lifeline),
         }
@@ -184,7 +183,7 @@ impl Runtime {
         })
     }
 
-    fn slots(&self) -> Vec<Arc<ServerSlot>> {
+    pub(crate) fn slots(&self) -> Vec<Arc<ServerSlot>> {
         self.lifeline.registry.load().values().cloned().collect()
     }
 
@@ -233,7 +232,7 @@ impl Runtime {
         arguments: impl Into<Value>,
     ) -> Result<Request<CallToolResult>, UnknownTool> {
         let (slot, tool) = client::resolve(self, exposed)?;
-        let server = self.handle(slot, ClientId::DEFAULT, None, None);
+        let server = self.handle(slot, None, None);
         Ok(server.call_tool(tool, arguments))
     }
 

@@ -71,6 +71,10 @@ pub struct ServerStatus {
     /// Notifications and requests from the server that exceeded the rate or size limit and were
     /// dropped. Replies and list-changed notifications are never dropped.
     pub dropped_flood: u64,
+    /// Requests of the server that were declined because calls of several clients may have caused
+    /// them. Servers of protocol 2026-07-28 name the call; for older ones a connection per client
+    /// does.
+    pub ambiguous_requests: u64,
     /// Suspicious entries of the catalog: [`crate::ServerCatalog::findings`].
     pub findings: usize,
     /// Tools that need a person's approval: [`crate::ServerCatalog::held`].
@@ -151,6 +155,7 @@ impl ServerStatus {
             dropped_late: 0,
             strays: 0,
             dropped_flood: 0,
+            ambiguous_requests: 0,
             findings: 0,
             held: 0,
             lists: Default::default(),

@@ -1,26 +1,28 @@
 //! What all servers of a runtime share: client identity, callbacks, state folder, HTTP resources.
 
-#[cfg(feature = "http")]
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
-use rmcp::model::{Implementation, InitializeRequestParams, ProtocolVersion};
+use rmcp::model::{ClientCapabilities, Implementation, InitializeRequestParams, ProtocolVersion};
 
 use crate::api::callbacks::Callbacks;
 #[cfg(feature = "auth")]
 use crate::auth::{LazyStore, StoreChoice};
 #[cfg(feature = "http")]
 use crate::link::http::{HttpContext, Resolver};
+use crate::mutex::lock;
 use crate::state::file_ops::FileOps;
 use crate::state::state_dir::StateDir;
 
 /// The embedding program, as its servers see it.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// The client's part of the handshake.
+    /// The client's part of the handshake, with the capabilities of the callbacks below.
     pub(crate) client: InitializeRequestParams,
-    /// Answers requests of servers.
-    pub(crate) callbacks: Callbacks,
+    /// Answers requests of servers that no client with callbacks caused.
+    pub(crate) callbacks: Arc<Callbacks>,
+    /// What the callbacks of the runtime and of all clients offer together.
+    offered: Mutex<ClientCapabilities>,
     /// The state folder, if there is one.
     pub(crate) state: Option<StateDir>,
     /// Servers added at run time so far.
@@ -65,8 +67,9 @@ impl Host {
         )
         .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
         Self {
+            offered: Mutex::new(client.capabilities.clone()),
             client,
-            callbacks,
+            callbacks: Arc::new(callbacks),
             #[cfg(feature = "auth")]
             credentials: LazyStore::new(resources.store, state.clone()),
             state,
@@ -75,6 +78,35 @@ impl Host {
             http: Arc::new(HttpContext::new(ops.sibling(), resources.resolver)),
             ops,
         }
+    }
+
+    /// Advertises what these callbacks offer on new connections, beside what is offered already.
+    pub(crate) fn offer(&self, callbacks: &Callbacks) {
+        let mut offered = lock(&self.offered);
+        let more = callbacks.capabilities();
+        offered.sampling = offered.sampling.take().or(more.sampling);
+        offered.roots = offered.roots.take().or(more.roots);
+        offered.elicitation = match (offered.elicitation.take(), more.elicitation) {
+            (Some(mut ours), Some(more)) => {
+                ours.form = ours.form.or(more.form);
+                ours.url = ours.url.or(more.url);
+                Some(ours)
+            }
+            (ours, more) => ours.or(more),
+        };
+    }
+
+    /// Whether any request of a server may be answered.
+    pub(crate) fn answers_requests(&self) -> bool {
+        let offered = lock(&self.offered);
+        offered.sampling.is_some() || offered.roots.is_some() || offered.elicitation.is_some()
+    }
+
+    /// The client's part of a handshake on a connection that all clients share.
+    pub(crate) fn shared_client(&self) -> InitializeRequestParams {
+        let mut client = self.client.clone();
+        client.capabilities = lock(&self.offered).clone();
+        client
     }
 
     /// The instance number of a server that is added at run time. Servers of the start have 0.

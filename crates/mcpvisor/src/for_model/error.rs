@@ -124,6 +124,9 @@ fn not_sent(server: &str, reason: &NotSentReason) -> String {
         NotSentReason::Disabled => format!("{server} is switched off. {DO_NOT_RETRY}"),
         NotSentReason::Stopping => format!("{server} is shutting down. {DO_NOT_RETRY}"),
         NotSentReason::Removed => format!("{server} was removed. {DO_NOT_RETRY}"),
+        NotSentReason::ClientClosed => {
+            format!("The request to {server} was cancelled. {DO_NOT_RETRY}")
+        }
         NotSentReason::Failed { fault, .. } => {
             let fault = short(fault, LONGEST_CAUSE);
             format!("{server} does not work until a person fixes it: {fault}. {DO_NOT_RETRY}")
@@ -185,6 +188,7 @@ mod tests {
             deadline: Duration::from_secs(20),
             idle: Duration::from_secs(5),
             limit: 64,
+            expected_wait: None,
             obstacle: Some(Obstacle {
                 cause: "the server is reconnecting: the process exited with code 1".to_owned(),
                 stderr: fault().stderr,

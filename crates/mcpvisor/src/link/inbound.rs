@@ -54,9 +54,16 @@ pub(crate) enum Inbound {
         id: RequestId,
         /// The request.
         request: ServerRequest,
+        /// The pending request that it belongs to, if the transport shows it.
+        cause: Option<CallId>,
     },
     /// A notification.
-    Notification(ServerNotification),
+    Notification {
+        /// The notification.
+        notification: ServerNotification,
+        /// The pending request that it belongs to, if the transport shows it.
+        cause: Option<CallId>,
+    },
     /// Input that belongs to no request: a banner, garbage, an unknown or missing id. It is counted
     /// and never fatal.
     Stray {
@@ -71,6 +78,14 @@ pub(crate) enum Inbound {
 }
 
 impl Inbound {
+    /// Notes that the message came in the response to this request.
+    #[cfg(feature = "http")]
+    pub(super) fn set_cause(&mut self, request: CallId) {
+        if let Self::Request { cause, .. } | Self::Notification { cause, .. } = self {
+            *cause = Some(request);
+        }
+    }
+
     /// The pending request that this message answers.
     pub(super) fn answers(&self) -> Option<CallId> {
         match self {

@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mcpvisor_core::{CallMap, Effect, Generation, Input, Machine, Random, State, StateName};
+use mcpvisor_core::{
+    CallMap, ClientId, Effect, Generation, Input, Machine, Random, State, StateName,
+};
 use ractor::{ActorProcessingErr, ActorRef};
 
 use super::call::Call;
@@ -21,6 +23,7 @@ use super::restore::Restore;
 use super::slot::ServerSlot;
 use super::status::StatusDraft;
 use crate::api::error::ControlError;
+use crate::api::reply::Failure;
 #[cfg(feature = "http")]
 use crate::api::transport::TransportKind;
 #[cfg(feature = "http")]
@@ -141,6 +144,7 @@ impl ServerState {
         match message {
             ServerMessage::Call(call) => self.call(call),
             ServerMessage::CallerGone(call) => self.step(Input::CallCancelled { call }),
+            ServerMessage::CancelClient(client) => self.cancel_client(client),
             ServerMessage::Enable(reply) => {
                 self.step(Input::Enable);
                 self.publish_changes();
@@ -215,6 +219,15 @@ impl ServerState {
                 self.publish_changes();
                 let _ = reply.send(Ok(()));
             }
+        }
+    }
+
+    fn cancel_client(&mut self, client: ClientId) {
+        for id in self.machine.calls_of(client) {
+            if let Some(call) = self.waiting_calls.remove(&id) {
+                call.reply.send(Err(Failure::ClientClosed));
+            }
+            self.step(Input::CallCancelled { call: id });
         }
     }
 

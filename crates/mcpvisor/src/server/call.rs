@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::NewCall;
+use mcpvisor_core::request_routing::Answerer;
 use mcpvisor_core::settings::RetrySettings;
 use mcpvisor_core::{CallId, ClientId, Priority, RetryPolicy, Safety, ToolHints};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ProgressNotificationParam};
 use tokio::sync::mpsc;
 
+use crate::api::callbacks::BoundCallbacks;
 use crate::api::reply::Reply;
 use crate::catalog::ServerCatalog;
 
@@ -18,6 +20,8 @@ use crate::catalog::ServerCatalog;
 pub(crate) struct Call {
     pub(crate) id: CallId,
     pub(crate) client: ClientId,
+    /// Answers what it causes; the runtime's callbacks if there are none.
+    pub(crate) callbacks: Option<BoundCallbacks>,
     /// `None` once a transport has taken it; otherwise it is available for a retry.
     pub(crate) request: Option<ClientRequest>,
     pub(crate) retry_policy: RetryPolicy,
@@ -63,6 +67,12 @@ impl Call {
             deadline: self.deadline,
             idle: self.idle,
         }
+    }
+
+    /// Who answers the requests of the server that it causes.
+    pub(crate) fn answerer(&self) -> Answerer {
+        let callbacks = self.callbacks.as_ref();
+        callbacks.map_or(Answerer::Runtime, BoundCallbacks::owner)
     }
 
     /// Stores the error of a refused retry, which the caller gets.

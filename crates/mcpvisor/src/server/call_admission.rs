@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use mcpvisor_core::open_calls::OpenCalls;
 use mcpvisor_core::settings::AdmissionSettings;
 use mcpvisor_core::{CallId, ClientId};
 
 use crate::mutex::lock;
+use crate::server::actor::now;
 
 /// The call admission of one server.
 #[derive(Debug)]
@@ -44,6 +46,11 @@ impl CallAdmission {
         })
     }
 
+    /// How long a refused client should wait, if that is known.
+    pub(crate) fn expected_wait(&self, client: ClientId) -> Option<Duration> {
+        lock(&self.open).expected_wait(client)
+    }
+
     pub(crate) fn reconfigure(&self, settings: &AdmissionSettings) {
         lock(&self.open).reconfigure(settings);
     }
@@ -56,6 +63,6 @@ impl CallAdmission {
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        lock(&self.admission.open).leave(self.client);
+        lock(&self.admission.open).leave(self.client, now);
     }
 }

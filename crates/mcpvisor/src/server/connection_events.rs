@@ -33,8 +33,7 @@ impl ServerState {
     fn inbound(&mut self, generation: Generation, summary: InboundSummary) {
         // Confirmations count while the connection drains or closes: their callers were answered.
         let current = self.machine.current_generation() == Some(generation);
-        self.draft
-            .count_dropped(summary.strays, summary.dropped_flood);
+        self.draft.count_dropped(&summary);
         for call in summary.progressed {
             self.step(Input::CallProgressed { generation, call });
         }

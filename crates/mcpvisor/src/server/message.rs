@@ -7,7 +7,7 @@ use std::time::Duration;
 use mcpvisor_core::machine::RenewalFailure;
 use mcpvisor_core::machine::{CallEnd, ConnectionEnd, Fault};
 use mcpvisor_core::retry::RequestFailure;
-use mcpvisor_core::{CallId, CredentialRevision, Generation, ListKind};
+use mcpvisor_core::{CallId, ClientId, CredentialRevision, Generation, ListKind};
 use rmcp::model::{LoggingLevel, ServerPeerInfo};
 use tokio::sync::oneshot;
 
@@ -23,6 +23,8 @@ pub(crate) enum ServerMessage {
     Call(Box<Call>),
     /// The caller dropped this request.
     CallerGone(CallId),
+    /// A client cancels all of its requests.
+    CancelClient(ClientId),
     /// Enable the server.
     Enable(ControlReply),
     /// Disable the server.
@@ -169,6 +171,8 @@ pub(crate) struct InboundSummary {
     pub(crate) strays: u64,
     /// Messages dropped unread because they exceeded the rate or size limit.
     pub(crate) dropped_flood: u64,
+    /// Requests of the server that were declined because several clients may have caused them.
+    pub(crate) ambiguous_requests: u64,
     /// Anything was received.
     pub(crate) received: bool,
 }

@@ -6,6 +6,7 @@ use mcpvisor_core::machine::{Action, Fault};
 use mcpvisor_core::{Generation, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
+use super::message::InboundSummary;
 use crate::api::events::EventKind;
 use crate::api::status::{ListState, ServerStatus};
 
@@ -17,6 +18,8 @@ pub(super) struct StatusDraft {
     strays: u64,
     /// Messages dropped unread because they exceeded the rate or size limit.
     dropped_flood: u64,
+    /// Requests of the server that several clients may have caused.
+    ambiguous_requests: u64,
     changed: bool,
     events: Vec<(Generation, EventKind)>,
 }
@@ -27,6 +30,7 @@ impl StatusDraft {
             since,
             strays: 0,
             dropped_flood: 0,
+            ambiguous_requests: 0,
             changed: true,
             events: Vec::new(),
         }
@@ -37,12 +41,12 @@ impl StatusDraft {
         self.changed = true;
     }
 
-    pub(super) fn count_dropped(&mut self, strays: u64, dropped_flood: u64) {
-        if strays > 0 || dropped_flood > 0 {
-            self.strays += strays;
-            self.dropped_flood += dropped_flood;
-            self.changed = true;
-        }
+    pub(super) fn count_dropped(&mut self, summary: &InboundSummary) {
+        self.strays += summary.strays;
+        self.dropped_flood += summary.dropped_flood;
+        self.ambiguous_requests += summary.ambiguous_requests;
+        let dropped = summary.strays + summary.dropped_flood + summary.ambiguous_requests;
+        self.changed |= dropped > 0;
     }
 
     /// Emits an event once the status is published.
@@ -112,6 +116,7 @@ impl ServerState {
             dropped_late: machine.dropped_late(),
             strays: self.draft.strays,
             dropped_flood: self.draft.dropped_flood,
+            ambiguous_requests: self.draft.ambiguous_requests,
             findings: catalog.findings.len(),
             held: catalog.held.len(),
             lists: ListKind::ALL.map(|list| self.list_state(list)),

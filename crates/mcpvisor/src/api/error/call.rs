@@ -10,6 +10,7 @@ use mcpvisor_core::machine::{Action, Fault, FaultClass, NotSent, summarize_stder
 use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
 
+use super::busy::{BusyLimit, when};
 use super::join;
 
 /// Why a request has no result.
@@ -33,15 +34,15 @@ pub enum CallError {
         /// Why, and what to do about it.
         reason: NotSentReason,
     },
-    /// The server's queue is full; nothing was sent.
-    #[error(
-        "{server}: busy: {limit} calls are in flight or queued; try again later, or raise limits.waiting"
-    )]
+    /// A limit of the server's queue or of the client's quota is reached; nothing was sent.
+    #[error("{server}: busy: {limit}; try again {}{}", when(*.retry_in), limit.remedy())]
     Busy {
         /// Which server.
         server: ServerName,
-        /// How many calls may be in flight or queued.
-        limit: usize,
+        /// Which limit.
+        limit: BusyLimit,
+        /// The time after which a retry is likely to be admitted, if it can be estimated.
+        retry_in: Option<Duration>,
     },
     /// The request was sent and its reply was lost: it may or may not have run.
     #[error(
@@ -236,6 +237,8 @@ pub enum NotSentReason {
     Stopping,
     /// The server was removed.
     Removed,
+    /// The client was closed, or cancelled its requests, before it was sent.
+    ClientClosed,
     /// A person has to act first.
     Failed {
         /// What is wrong.
@@ -262,6 +265,7 @@ impl NotSentReason {
             Self::Disabled => "the server is disabled".to_owned(),
             Self::Stopping => "the server is shutting down".to_owned(),
             Self::Removed => "the server was removed".to_owned(),
+            Self::ClientClosed => "its client was closed or cancelled it".to_owned(),
             Self::Failed { fault, stderr, .. } => {
                 format!("{fault}{}", summarize_stderr(stderr.as_deref()))
             }
@@ -283,7 +287,7 @@ impl NotSentReason {
     pub fn action(&self) -> Option<Action> {
         match self {
             Self::Disabled => Some(Action::Enable),
-            Self::Stopping => None,
+            Self::Stopping | Self::ClientClosed => None,
             Self::Removed => Some(Action::AddServer),
             Self::Failed { action, .. } => Some(action.clone()),
             Self::Parked(_) => Some(Action::FixServer),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcpvisor_core::ServerName;
 use mcpvisor_core::machine::Outcome;
 
-use super::{CallError, NotSentReason};
+use super::{BusyLimit, CallError, NotSentReason};
 use crate::api::reply::Failure;
 
 /// The facts about a request that its error reports.
@@ -18,6 +18,8 @@ pub(crate) struct RequestContext {
     pub(crate) deadline: Duration,
     pub(crate) idle: Duration,
     pub(crate) limit: usize,
+    /// How long a refused client should wait.
+    pub(crate) expected_wait: Option<Duration>,
     /// Why requests cannot be sent to the server at present.
     pub(crate) obstacle: Option<Obstacle>,
 }
@@ -39,8 +41,20 @@ impl RequestContext {
             }
             Failure::Outcome(Outcome::Busy) => CallError::Busy {
                 server,
-                limit: self.limit,
+                limit: BusyLimit::ServerQueue(self.limit),
+                retry_in: self.expected_wait,
             },
+            Failure::ClientQueueFull(limit) => CallError::Busy {
+                server,
+                limit: BusyLimit::ClientQueue(limit),
+                retry_in: None,
+            },
+            Failure::ClientRateExceeded(wait) => CallError::Busy {
+                server,
+                limit: BusyLimit::ClientRate,
+                retry_in: Some(wait),
+            },
+            Failure::ClientClosed => CallError::not_sent(server, NotSentReason::ClientClosed),
             Failure::Outcome(Outcome::Unknown(fault)) => CallError::OutcomeUnknown {
                 server,
                 method,

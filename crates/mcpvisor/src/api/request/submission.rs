@@ -5,16 +5,26 @@ use std::time::{Duration, Instant};
 
 use mcpvisor_core::CallId;
 use mcpvisor_core::machine::Outcome;
+use mcpvisor_core::request_routing::Answerer;
 use rmcp::model::{ClientRequest, GetMeta, NumberOrString, ProgressToken, ServerResult};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::Options;
+use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::handle::ServerHandle;
-use crate::api::reply::{Failure, Reply};
+use crate::api::quota::{QuotaPermit, QuotaRefusal};
+use crate::api::reply::{Answer, Failure, Reply};
 use crate::server::call::Call;
 use crate::server::message::ServerMessage;
 use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
+
+/// A call that the actor may have.
+struct Submitted {
+    answer: oneshot::Receiver<Answer>,
+    cancel: CancelGuard,
+    _quota: Option<QuotaPermit>,
+}
 
 impl Options {
     /// Submits the request and waits for its answer.
@@ -23,10 +33,34 @@ impl Options {
         deadline: Instant,
         idle: Duration,
     ) -> Result<ServerResult, Failure> {
+        let agent = self.handle.agent.clone();
+        let begun = agent.as_ref().map(|agent| agent.cancellations());
+        let submission = self.send(deadline, idle);
+        let submitted = match (&agent, begun) {
+            (Some(agent), Some(begun)) => {
+                let submitted = agent.unless_cancelled_since(begun, submission).await;
+                let submitted = submitted.ok_or(Failure::ClientClosed)??;
+                // From now on the actor cancels it with the others of its client.
+                if agent.cancellations() != begun {
+                    return Err(Failure::Outcome(Outcome::Cancelled));
+                }
+                submitted
+            }
+            _ => submission.await?,
+        };
+        let answer = submitted.answer.await;
+        std::mem::forget(submitted.cancel);
+        answer.unwrap_or(Err(Failure::ActorGone))
+    }
+
+    /// Waits for the client's quota, and hands the request to the server's actor.
+    async fn send(self, deadline: Instant, idle: Duration) -> Result<Submitted, Failure> {
         let mut request = self.request.map_err(Failure::InvalidRequest)?;
-        let ServerHandle { slot, client, .. } = &self.handle;
-        let _quota = take_quota(&self.handle, deadline).await?;
-        let open = slot.calls.open(*client);
+        let handle = self.handle;
+        let client = handle.client();
+        let quota = take_quota(&handle, deadline).await?;
+        let slot = &handle.slot;
+        let open = slot.calls.open(client);
         let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
         let id = slot.calls.next_id();
         if reports_progress(&request) {
@@ -36,7 +70,8 @@ impl Options {
         let (sender, answer) = oneshot::channel();
         let call = Box::new(Call {
             id,
-            client: *client,
+            client,
+            callbacks: bound_callbacks(self.callbacks, &handle, id),
             request: Some(request),
             retry_policy: self.retry,
             priority: self.priority,
@@ -52,11 +87,26 @@ impl Options {
         });
         // From here on the actor may have the call, so it is notified if the caller drops the
         // future.
-        let guard = CancelGuard { slot, call: id };
-        submit(slot, call, deadline).await?;
-        let answer = answer.await;
-        std::mem::forget(guard);
-        answer.unwrap_or(Err(Failure::ActorGone))
+        let slot = Arc::clone(slot);
+        let cancel = CancelGuard { slot, call: id };
+        submit(&cancel.slot, call, deadline).await?;
+        Ok(Submitted {
+            answer,
+            cancel,
+            _quota: quota,
+        })
+    }
+}
+
+/// Who answers what a call causes: its own callbacks, or those of its client.
+fn bound_callbacks(
+    own: Option<Arc<Callbacks>>,
+    handle: &ServerHandle,
+    call: CallId,
+) -> Option<BoundCallbacks> {
+    match own {
+        Some(own) => Some(BoundCallbacks::new(Answerer::Call(call), own)),
+        None => handle.agent.as_ref()?.callbacks.clone(),
     }
 }
 
@@ -65,19 +115,20 @@ impl Options {
 async fn take_quota(
     handle: &ServerHandle,
     deadline: Instant,
-) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-    let Some(quota) = &handle.quota else {
+) -> Result<Option<QuotaPermit>, Failure> {
+    let Some(agent) = handle.agent.as_ref().filter(|it| !it.quota.is_open()) else {
         return Ok(None);
     };
-    if let Ok(permit) = Arc::clone(quota).try_acquire_owned() {
-        return Ok(Some(permit));
-    }
-    tokio::select! {
+    let permit = tokio::select! {
         biased;
-        permit = Arc::clone(quota).acquire_owned() => Ok(permit.ok()),
-        () = until_unavailable(&handle.slot) => Ok(None),
-        () = tokio::time::sleep_until(deadline.into()) => Err(deadline_before_send()),
-    }
+        permit = agent.quota.take(deadline) => permit,
+        () = until_unavailable(&handle.slot) => return Ok(None),
+    };
+    permit.map(Some).map_err(|refusal| match refusal {
+        QuotaRefusal::TooManyWaiting(limit) => Failure::ClientQueueFull(limit),
+        QuotaRefusal::RateExceeded(wait) => Failure::ClientRateExceeded(wait),
+        QuotaRefusal::Deadline => deadline_before_send(),
+    })
 }
 
 /// Checks the arguments of a call against the schema of its tool, if it is known. The check counts
@@ -173,12 +224,12 @@ fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, F
 }
 
 /// Notifies the actor when the caller drops its future; forgotten once there is an answer.
-struct CancelGuard<'a> {
-    slot: &'a ServerSlot,
+struct CancelGuard {
+    slot: Arc<ServerSlot>,
     call: CallId,
 }
 
-impl Drop for CancelGuard<'_> {
+impl Drop for CancelGuard {
     fn drop(&mut self) {
         // Without an actor there is nothing to cancel.
         self.slot.send(ServerMessage::CallerGone(self.call));

@@ -34,6 +34,7 @@ pub struct RuntimeBuilder {
     connects: Option<GovernorSettings>,
     client: Option<(String, String)>,
     callbacks: Callbacks,
+    client_callbacks: Vec<Callbacks>,
     state_dir: Option<PathBuf>,
     events: Arc<EventBus>,
     resources: HostResources,
@@ -78,6 +79,14 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
         self.callbacks = callbacks;
+        self
+    }
+
+    /// Advertises what these callbacks answer, without using them: for clients with such
+    /// [callbacks](crate::ClientBuilder::callbacks) that are built after servers have connected.
+    #[must_use]
+    pub fn client_callbacks(mut self, callbacks: &Callbacks) -> Self {
+        self.client_callbacks.push(callbacks.clone());
         self
     }
 
@@ -159,6 +168,9 @@ impl RuntimeBuilder {
         let state_dir = self.state_dir;
         let state = state_dir.map(|it| StateDir::with(it, resources.ops.sibling()));
         let host = Host::new(&name, &version, self.callbacks, state, resources);
+        for callbacks in &self.client_callbacks {
+            host.offer(callbacks);
+        }
         let host = Arc::new(host);
         let mut servers = BTreeMap::new();
         for config in self.servers {

@@ -154,7 +154,8 @@ impl<L: Link> Handshake<'_, L> {
             HandshakeRequest::Initialize => {
                 let pinned = self.task.slot.config().protocol.clone();
                 let version = pinned.unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
-                let params = client.clone().with_protocol_version(version);
+                let params = self.task.slot.host.shared_client();
+                let params = params.with_protocol_version(version);
                 let request = InitializeRequest::new(params);
                 (
                     ReplyKind::Initialize,

@@ -43,7 +43,7 @@ impl<L: Link> Handshake<'_, L> {
             // The handshake requests themselves are refused too.
             #[cfg(feature = "http")]
             Inbound::Unauthorized { .. } => None,
-            Inbound::Request { id, request } => {
+            Inbound::Request { id, request, .. } => {
                 answer_before_handshake(self.link, id, &request);
                 None
             }
@@ -66,7 +66,7 @@ impl<L: Link> Handshake<'_, L> {
                 });
                 None
             }
-            Inbound::SessionGone { .. } | Inbound::Notification(_) => None,
+            Inbound::SessionGone { .. } | Inbound::Notification { .. } => None,
             #[cfg(feature = "http")]
             Inbound::NotificationsMissed => None,
         }

@@ -12,6 +12,7 @@ use rmcp::model::{
 
 use super::session::ModernSession;
 use super::subscriptions::SubscribeOutcome;
+use crate::api::callbacks::BoundCallbacks;
 use crate::api::reply::Failure;
 use crate::connection::session::Session;
 use crate::connection::session::pending::{InternalFailure, InternalRequest};
@@ -32,7 +33,11 @@ enum Translated {
 }
 
 impl ModernSession {
-    fn translate(&mut self, request: &mut ClientRequest) -> Translated {
+    fn translate(
+        &mut self,
+        request: &mut ClientRequest,
+        callbacks: Option<&BoundCallbacks>,
+    ) -> Translated {
         match request {
             ClientRequest::PingRequest(_) => {
                 *request =
@@ -56,6 +61,10 @@ impl ModernSession {
             _ => {}
         }
         self.add_meta(request);
+        if let Some(callbacks) = callbacks {
+            let capabilities = callbacks.callbacks().capabilities();
+            request.get_meta_mut().set_client_capabilities(capabilities);
+        }
         Translated::Send
     }
 
@@ -78,7 +87,7 @@ impl<L: Link> Session<'_, L> {
             translate_to_legacy(request);
             return Some(call);
         };
-        let answer = match modern.translate(request) {
+        let answer = match modern.translate(request, call.callbacks.as_ref()) {
             Translated::Send => return Some(call),
             Translated::Done => Ok(ServerResult::empty(())),
             Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
@@ -111,7 +120,7 @@ impl<L: Link> Session<'_, L> {
         if let Some(headers) = &mut modern.param_headers {
             headers.on_internal_request(&internal.request);
         }
-        let reply = match modern.translate(&mut internal.request) {
+        let reply = match modern.translate(&mut internal.request, None) {
             Translated::Send => return Some(internal),
             Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
                 SubscribeOutcome::Active | SubscribeOutcome::Pending => Ok(ServerResult::empty(())),
@@ -126,7 +135,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Sends a call once more on this connection, under a new id.
-    pub(super) fn resend_call(&mut self, mut call: Box<Call>) {
+    pub(crate) fn resend_call(&mut self, mut call: Box<Call>) {
         let id = self.task.slot.calls.next_id();
         if let Some(request) = &mut call.request {
             renew_progress_token(request, id);

@@ -7,13 +7,13 @@ use mcpvisor_core::machine::{Fault, FaultClass};
 use rmcp::model::{ClientJsonRpcMessage, ProtocolVersion, ServerPeerInfo};
 
 use super::batch::Batch;
+use super::input_rounds::{InputRounds, Resumed};
 use super::pending::{PendingTable, Requester};
 use super::server_requests::{ServerRequests, refuse_unread};
 use super::session_check::SessionCheck;
 use crate::connection::faults;
 use crate::connection::handle::Command;
-use crate::connection::modern::input_rounds::Resumed;
-use crate::connection::modern::session::{ModernSession, next_resumed};
+use crate::connection::modern::session::ModernSession;
 use crate::connection::task::{ConnectionTask, sleep_until};
 use crate::link::{Inbound, Link, LinkDown};
 use crate::log_limit::log_limited;
@@ -29,6 +29,8 @@ pub(crate) struct Session<'a, L> {
     pub(crate) pending: PendingTable,
     pub(crate) batch: Batch,
     pub(super) server_requests: ServerRequests,
+    /// Calls that wait for input that the server requires.
+    pub(crate) input_rounds: InputRounds,
     /// The negotiated version.
     pub(crate) version: ProtocolVersion,
     pub(super) session_check: SessionCheck,
@@ -65,8 +67,10 @@ impl<'a, L: Link> Session<'a, L> {
         info: &ServerPeerInfo,
     ) -> Self {
         let server_requests = ServerRequests::new(&task.slot, task.reporter.generation);
+        let reporter = &task.reporter;
+        let input_rounds = InputRounds::new(&task.slot, &reporter.actor, reporter.generation);
         let modern = match era {
-            Era::Modern => Some(ModernSession::new(&task.slot, &task.reporter, info, now())),
+            Era::Modern => Some(ModernSession::new(&task.slot, info, now())),
             Era::Legacy => None,
         };
         Self {
@@ -75,6 +79,7 @@ impl<'a, L: Link> Session<'a, L> {
             pending: PendingTable::default(),
             batch: Batch::default(),
             server_requests,
+            input_rounds,
             version: info.protocol_version.clone(),
             session_check: SessionCheck::default(),
             modern,
@@ -89,7 +94,7 @@ impl<'a, L: Link> Session<'a, L> {
         let fault = loop {
             let modern = self.modern.as_ref();
             let listen_due = modern.and_then(|modern| modern.subscriptions.due());
-            let is_collecting = modern.is_some_and(|modern| modern.input_rounds.is_busy());
+            let is_collecting = self.input_rounds.is_busy();
             let refresh_due = self.idle_refresh_due();
             let check_due = self.session_check.due();
             let event = tokio::select! {
@@ -99,9 +104,7 @@ impl<'a, L: Link> Session<'a, L> {
                 answer = self.server_requests.next(), if self.server_requests.is_busy() => {
                     Event::ServerRequestAnswered(answer)
                 }
-                resumed = next_resumed(&mut self.modern), if is_collecting => {
-                    Event::CallResumed(resumed)
-                }
+                resumed = self.input_rounds.next(), if is_collecting => Event::CallResumed(resumed),
                 () = sleep_until(listen_due), if listen_due.is_some() => Event::ListenRequestDue,
                 () = sleep_until(refresh_due), if refresh_due.is_some() => Event::IdleRefreshDue,
                 () = sleep_until(check_due), if check_due.is_some() => Event::SessionCheckTimedOut,
@@ -189,11 +192,11 @@ impl<'a, L: Link> Session<'a, L> {
             } => self.report_unauthorized(credential, &message),
             // The modern era has no requests from the server, so this one is not answered.
             Inbound::Request { .. } if self.modern.is_some() => self.batch.summary.strays += 1,
-            Inbound::Request { id, request } => match self.server_requests.handle(id, request) {
-                Some(answer) => drop(self.link.push(answer)),
-                None => self.refresh_idle_timers(),
-            },
-            Inbound::Notification(notification) => self.on_notification(notification),
+            Inbound::Request { id, request, cause } => self.on_request(id, request, cause),
+            Inbound::Notification {
+                notification,
+                cause: _,
+            } => self.on_notification(notification),
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
                 log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.redact(problem), "ignored a message");

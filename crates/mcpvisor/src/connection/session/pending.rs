@@ -123,6 +123,18 @@ impl PendingTable {
         self.by_id.values().filter_map(PendingRequest::call)
     }
 
+    /// All pending calls with their ids on the wire.
+    pub(super) fn calls_by_wire_id(&self) -> impl Iterator<Item = (CallId, &Call)> {
+        let by_id = self.by_id.iter();
+        by_id.filter_map(|(id, request)| Some((*id, request.call()?)))
+    }
+
+    /// Whether a request of the runtime itself is pending under this id.
+    pub(super) fn is_internal(&self, id: CallId) -> bool {
+        let request = self.by_id.get(&id);
+        request.is_some_and(|request| request.call().is_none())
+    }
+
     /// Removes all requests, oldest first.
     pub(super) fn drain(&mut self) -> Vec<(CallId, PendingRequest)> {
         let mut requests: Vec<_> = self.by_id.drain().collect();

@@ -9,6 +9,7 @@ use super::pending::{InternalFailure, InternalRequest, Requester};
 use crate::api::reply::Failure;
 use crate::connection::faults;
 use crate::link::{Link, ReplyKind, may_call_back};
+use crate::server::actor::now;
 use crate::server::call::Call;
 
 impl<L: Link> Session<'_, L> {
@@ -27,8 +28,8 @@ impl<L: Link> Session<'_, L> {
                 .finish_locally(call, Err(Failure::SendBufferFull));
             return self.flush();
         }
-        let may_require_input =
-            self.modern.is_some() && call.request.as_ref().is_some_and(may_call_back);
+        let may_require_input = call.request.as_ref().is_some_and(may_call_back)
+            && (self.modern.is_some() || self.input_rounds.can_open_urls(&call));
         let keep = call.keep_request || may_require_input;
         match self.link.push_request(id, &mut call.request, keep) {
             Ok(position) => {
@@ -81,6 +82,10 @@ impl<L: Link> Session<'_, L> {
         let written = self.link.cancel(id, cancel_reason(&outcome));
         match request.requester {
             Requester::Caller(mut call) => {
+                if written {
+                    let abandoned = &mut self.server_requests.abandoned;
+                    abandoned.push(call.answerer(), now());
+                }
                 call.reply.set_written(written);
                 let outcome = if written { outcome } else { not_sent(outcome) };
                 call.reply.send(Err(Failure::Outcome(outcome)));

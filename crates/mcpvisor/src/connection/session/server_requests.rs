@@ -3,24 +3,29 @@
 //! The connection never waits for an answer: it is sent when its task is done. The number of tasks
 //! is limited, and they end with the connection.
 //!
-//! Before 2026-07-28 a request of the server does not name the call that it belongs to. While one
-//! is unanswered, no call of the connection counts as idle. Deadlines are not paused.
+//! Before 2026-07-28 a request of the server need not name the call that it belongs to.
+//! [`mcpvisor_core::request_routing`] decides which client answers it, if any. While one is
+//! unanswered, no call of the connection counts as idle. Deadlines are not paused.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::Generation;
+use mcpvisor_core::request_routing::{self, AbandonedCalls, Answerer, PossibleCause, RequestRoute};
+use mcpvisor_core::{CallId, Generation};
 use rmcp::ErrorData;
 use rmcp::model::{ClientJsonRpcMessage, ClientResult, ErrorCode, RequestId, ServerRequest};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::event_loop::Session;
-use crate::api::callbacks::{Incoming, Question, not_offered};
+use crate::api::callbacks::{BoundCallbacks, Incoming, Question, not_offered};
 use crate::connection::task::next_output;
 use crate::link::{Link, RejectReason};
 use crate::log_limit::log_limited;
 use crate::server::actor::now;
 use crate::server::slot::ServerSlot;
+
+/// Unanswered requests per connection, of all clients; further ones are rejected.
+const MAX_REQUESTS: usize = 1_024;
 
 /// The unanswered requests from the server.
 pub(super) struct ServerRequests {
@@ -28,6 +33,10 @@ pub(super) struct ServerRequests {
     generation: Generation,
     tasks: JoinSet<(RequestId, Result<ClientResult, ErrorData>)>,
     unanswered: Vec<(RequestId, AbortHandle)>,
+    /// The callbacks of the embedding program.
+    runtime: BoundCallbacks,
+    /// Calls that ended without an answer.
+    pub(super) abandoned: AbandonedCalls,
     /// When the idle timers of calls were last refreshed because of an unanswered request.
     idle_refreshed_at: Option<Instant>,
 }
@@ -39,6 +48,8 @@ impl ServerRequests {
             generation,
             tasks: JoinSet::new(),
             unanswered: Vec::new(),
+            runtime: BoundCallbacks::new(Answerer::Runtime, Arc::clone(&slot.host.callbacks)),
+            abandoned: AbandonedCalls::default(),
             idle_refreshed_at: None,
         }
     }
@@ -49,21 +60,18 @@ impl ServerRequests {
     }
 
     /// Starts to answer a request. Returns an answer that needs no task.
-    pub(super) fn handle(
+    fn handle(
         &mut self,
         id: RequestId,
         request: ServerRequest,
+        callbacks: &BoundCallbacks,
     ) -> Option<ClientJsonRpcMessage> {
-        if matches!(request, ServerRequest::PingRequest(_)) {
-            return Some(ClientJsonRpcMessage::response(ClientResult::empty(()), id));
+        if self.tasks.len() >= MAX_REQUESTS {
+            return Some(refuse(id, too_many_in_total()));
         }
-        let callbacks = &self.slot.host.callbacks;
         // A cancelled request counts until its task has ended, so that a server cannot exceed the
         // limit by cancelling at once.
-        if self.tasks.len() >= callbacks.limit() {
-            return Some(refuse(id, too_many(callbacks.limit())));
-        }
-        let answer = callbacks.answer(Incoming::new(
+        let answer = callbacks.answer_now(Incoming::new(
             self.slot.name().clone(),
             self.generation,
             Question::from(request),
@@ -105,6 +113,57 @@ impl ServerRequests {
 }
 
 impl<L: Link> Session<'_, L> {
+    /// Answers a request, declines it, or starts a task that answers it.
+    pub(super) fn on_request(
+        &mut self,
+        id: RequestId,
+        request: ServerRequest,
+        cause: Option<CallId>,
+    ) {
+        let answer = match request {
+            ServerRequest::PingRequest(_) => Some(pong(id)),
+            request => match self.route(cause) {
+                Ok(callbacks) => self.server_requests.handle(id, request, &callbacks),
+                Err(declined) => Some(refuse(id, declined)),
+            },
+        };
+        match answer {
+            Some(answer) => drop(self.link.push(answer)),
+            None => self.refresh_idle_timers(),
+        }
+    }
+
+    /// The callbacks that answer a request with this cause.
+    fn route(&mut self, cause: Option<CallId>) -> Result<BoundCallbacks, ErrorData> {
+        let requests = &self.server_requests;
+        // A listing or another request of the runtime itself.
+        if cause.is_some_and(|id| self.pending.is_internal(id)) {
+            return Ok(requests.runtime.clone());
+        }
+        let causes = self.pending.calls_by_wire_id();
+        let causes = causes.map(|(id, call)| PossibleCause {
+            call: id,
+            answerer: call.answerer(),
+        });
+        match request_routing::route(cause, causes, &requests.abandoned, now()) {
+            RequestRoute::To(Answerer::Runtime) => Ok(requests.runtime.clone()),
+            RequestRoute::To(answerer) => {
+                let mut calls = self.pending.calls();
+                let call = calls.find(|call| call.answerer() == answerer);
+                // Without a call, only an abandoned one can have caused it.
+                let callbacks = call.and_then(|call| call.callbacks.clone());
+                callbacks.ok_or_else(cause_ended)
+            }
+            RequestRoute::CauseEnded => Err(cause_ended()),
+            RequestRoute::Ambiguous => {
+                self.batch.summary.ambiguous_requests += 1;
+                let slot = &self.task.slot;
+                log_limited!(slot.log_limit, WARN, server = %slot.name(), "declined a request that calls of several clients may have caused");
+                Err(ambiguous())
+            }
+        }
+    }
+
     /// When the idle timers must be refreshed again, if a request of the server is unanswered.
     pub(super) fn idle_refresh_due(&self) -> Option<Instant> {
         let requests = &self.server_requests;
@@ -129,9 +188,7 @@ pub(crate) fn answer_before_handshake<L: Link>(
     request: &ServerRequest,
 ) {
     let answer = match request {
-        ServerRequest::PingRequest(_) => {
-            ClientJsonRpcMessage::response(ClientResult::empty(()), id)
-        }
+        ServerRequest::PingRequest(_) => pong(id),
         _ => refuse(id, not_offered()),
     };
     let _ = link.push(answer);
@@ -153,12 +210,23 @@ fn refuse(id: RequestId, error: ErrorData) -> ClientJsonRpcMessage {
     ClientJsonRpcMessage::error(error, Some(id))
 }
 
-fn too_many(limit: usize) -> ErrorData {
-    ErrorData::new(
-        ErrorCode::INTERNAL_ERROR,
-        format!("{limit} requests are unanswered; try again later"),
+fn pong(id: RequestId) -> ClientJsonRpcMessage {
+    ClientJsonRpcMessage::response(ClientResult::empty(()), id)
+}
+
+fn cause_ended() -> ErrorData {
+    ErrorData::invalid_request("the call that this request belongs to has ended", None)
+}
+
+fn ambiguous() -> ErrorData {
+    ErrorData::invalid_request(
+        "several clients share this connection, and the request does not show which of them it is for",
         None,
     )
+}
+
+fn too_many_in_total() -> ErrorData {
+    ErrorData::internal_error("too many requests are unanswered; try again later", None)
 }
 
 #[cfg(test)]
@@ -185,7 +253,8 @@ mod tests {
         for number in 0..100 {
             let id = RequestId::Number(number);
             let request = ServerRequest::ListRootsRequest(ListRootsRequest::default());
-            let refused = requests.handle(id.clone(), request);
+            let runtime = requests.runtime.clone();
+            let refused = requests.handle(id.clone(), request, &runtime);
             assert_eq!(refused.is_some(), number >= 3, "{number}");
             requests.cancel(&id);
         }

@@ -113,7 +113,7 @@ mod tests {
         let kind = |decoded| match decoded {
             Decoded::Reply(Inbound::Response { id, .. }) => format!("answer {id}"),
             Decoded::Unsolicited(Inbound::Request { .. }, _) => "request".to_owned(),
-            Decoded::Unsolicited(Inbound::Notification(_), _) => "notification".to_owned(),
+            Decoded::Unsolicited(Inbound::Notification { .. }, _) => "notification".to_owned(),
             Decoded::Unsolicited(Inbound::Stray { .. }, _) => "stray".to_owned(),
             Decoded::Dropped(lists) => format!("dropped {lists:?}"),
             Decoded::DroppedNoise => "dropped noise".to_owned(),

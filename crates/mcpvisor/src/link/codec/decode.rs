@@ -186,14 +186,21 @@ fn request(envelope: &Envelope<'_>, line: &str) -> Inbound {
         return stray("a request whose id is neither a number nor a string", line);
     };
     match serde_json::from_str(line) {
-        Ok(request) => Inbound::Request { id, request },
+        Ok(request) => Inbound::Request {
+            id,
+            request,
+            cause: None,
+        },
         Err(_) => stray("an invalid request", line),
     }
 }
 
 fn notification(method: &str, line: &str) -> Inbound {
     match decode_notification(method, line) {
-        Ok(notification) => Inbound::Notification(notification),
+        Ok(notification) => Inbound::Notification {
+            notification,
+            cause: None,
+        },
         Err(_) => stray("an invalid notification", line),
     }
 }

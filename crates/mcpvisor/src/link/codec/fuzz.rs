@@ -102,7 +102,8 @@ fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
         Some(Inbound::NotificationsMissed | Inbound::Unauthorized { .. }) => {
             prop_assert!(false, "the decoder never returns this")
         }
-        Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Dropped(_)) | None => {}
+        Some(Inbound::Request { .. } | Inbound::Notification { .. } | Inbound::Dropped(_))
+        | None => {}
     }
     Ok(inbound)
 }

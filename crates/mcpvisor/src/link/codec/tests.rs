@@ -58,10 +58,12 @@ fn by_rmcp(line: &str) -> Inbound {
         JsonRpcMessage::Request(request) => Inbound::Request {
             id: request.id,
             request: request.request,
+            cause: None,
         },
-        JsonRpcMessage::Notification(notification) => {
-            Inbound::Notification(notification.notification)
-        }
+        JsonRpcMessage::Notification(notification) => Inbound::Notification {
+            notification: notification.notification,
+            cause: None,
+        },
         JsonRpcMessage::Response(response) => Inbound::Response {
             id: crate::link::outgoing::call_id(&response.id).unwrap(),
             result: Ok(response.result),
@@ -334,7 +336,7 @@ fn an_empty_line_is_ignored() {
     }
     assert!(matches!(
         read("  {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\r", ReplyKind::Any),
-        Inbound::Notification(_)
+        Inbound::Notification { .. }
     ));
 }
 

@@ -182,10 +182,12 @@ fn inbound(message: ServerJsonRpcMessage, pending: &impl PendingRequests) -> Inb
         JsonRpcMessage::Request(request) => Inbound::Request {
             id: request.id,
             request: request.request,
+            cause: None,
         },
-        JsonRpcMessage::Notification(notification) => {
-            Inbound::Notification(notification.notification)
-        }
+        JsonRpcMessage::Notification(notification) => Inbound::Notification {
+            notification: notification.notification,
+            cause: None,
+        },
     }
 }
 

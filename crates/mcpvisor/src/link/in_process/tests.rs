@@ -127,11 +127,11 @@ async fn the_last_messages_of_a_server_arrive_before_its_end() {
     });
     assert!(matches!(
         next(&mut link).await,
-        Ok(Inbound::Notification(_))
+        Ok(Inbound::Notification { .. })
     ));
     assert!(matches!(
         next(&mut link).await,
-        Ok(Inbound::Notification(_))
+        Ok(Inbound::Notification { .. })
     ));
     let expected = LinkDown::new(DownKind::Closed, "the server ended");
     assert_eq!(next(&mut link).await.unwrap_err(), expected);

@@ -171,7 +171,7 @@ async fn a_cancelled_wait_loses_nothing() {
     let mut notifications = 0;
     let down = loop {
         match timeout(Duration::from_millis(1), slow.link.next(&NothingPending)).await {
-            Ok(Ok(Inbound::Notification(_))) => notifications += 1,
+            Ok(Ok(Inbound::Notification { .. })) => notifications += 1,
             Ok(Ok(other)) => panic!("{other:?}"),
             Ok(Err(down)) => break down,
             Err(_) => {}
@@ -193,7 +193,7 @@ async fn last_messages_arrive_before_the_exit() {
     for _ in 0..2 {
         let message = child.next().await;
         assert!(
-            matches!(message, Ok(Inbound::Notification(_))),
+            matches!(message, Ok(Inbound::Notification { .. })),
             "{message:?}"
         );
     }
@@ -217,7 +217,7 @@ async fn last_messages_arrive_even_if_exit_and_end_of_pipes_are_seen_at_once() {
     for _ in 0..2 {
         let message = child.next().await;
         assert!(
-            matches!(message, Ok(Inbound::Notification(_))),
+            matches!(message, Ok(Inbound::Notification { .. })),
             "{message:?}"
         );
     }

@@ -136,8 +136,11 @@ impl HttpLink {
             return first;
         }
         let is_reply = matches!(decoded, Decoded::Reply(_));
-        let inbound = self.reader.gate.admit(decoded, &mut self.ready)?;
+        let mut inbound = self.reader.gate.admit(decoded, &mut self.ready)?;
         if !is_reply {
+            if let Some(id) = purpose.request() {
+                inbound.set_cause(id);
+            }
             return Some(inbound);
         }
         if let Some(id) = purpose.request()

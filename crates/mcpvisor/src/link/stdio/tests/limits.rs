@@ -137,7 +137,7 @@ async fn kinds(child: &mut Running, limit: Duration) -> Vec<&'static str> {
     let mut kinds = Vec::new();
     loop {
         match timeout(limit, child.link.next(&SevenAndEight)).await {
-            Ok(Ok(Inbound::Notification(_))) => kinds.push("notification"),
+            Ok(Ok(Inbound::Notification { .. })) => kinds.push("notification"),
             Ok(Ok(Inbound::Response { id, .. })) => {
                 kinds.push(if id == CallId(7) { "large" } else { "small" });
             }
@@ -167,7 +167,7 @@ async fn while_a_large_line_is_decoded_the_link_writes_and_notices_the_exit() {
         large_reply_between_others()
     ))
     .await;
-    while !matches!(child.receive().await, Ok(Inbound::Notification(_))) {}
+    while !matches!(child.receive().await, Ok(Inbound::Notification { .. })) {}
     while child.link.blocking_decode.is_none() {
         assert!(
             timeout(Duration::from_millis(1), child.link.next(&SevenAndEight))
@@ -238,10 +238,13 @@ async fn a_flood_is_dropped_and_counted_and_replies_are_delivered() {
     let down = loop {
         match child.receive().await {
             // The bucket may have refilled by the time that this one arrives.
-            Ok(Inbound::Notification(ServerNotification::ToolListChangedNotification(_))) => {
+            Ok(Inbound::Notification {
+                notification: ServerNotification::ToolListChangedNotification(_),
+                ..
+            }) => {
                 changed.push(ListKind::Tools);
             }
-            Ok(Inbound::Notification(_)) => admitted += 1,
+            Ok(Inbound::Notification { .. }) => admitted += 1,
             Ok(Inbound::Stray { .. }) => noise += 1,
             Ok(Inbound::Dropped(report)) => {
                 dropped += report.messages;
