@@ -11,6 +11,7 @@ use mcpvisor_core::ServerName;
 use mcpvisor_core::machine::Action;
 use serde::{Serialize, Serializer};
 
+use super::oauth_credential::OAuthCredential;
 use super::server_auth::ServerAuth;
 use crate::api::handle::ServerHandle;
 use crate::api::status::rfc3339;
@@ -170,7 +171,7 @@ impl ServerHandle {
     fn credential(&self) -> Result<Credential, LoginError> {
         let server = self.slot.name().clone();
         match &*self.slot.auth() {
-            ServerAuth::OAuth(credential) => Ok(credential.clone()),
+            ServerAuth::OAuth(OAuthCredential(credential)) => Ok(credential.clone()),
             ServerAuth::Invalid(problem) => Err(LoginError::InvalidConfig {
                 server,
                 problem: problem.to_string(),
