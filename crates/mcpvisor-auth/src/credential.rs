@@ -23,8 +23,8 @@ use crate::config::{CredentialConfig, Grant};
 use crate::error::AuthError;
 use crate::http_client::HttpClient;
 use crate::record::{CredentialRecord, unix_seconds};
-use crate::renewal::{matching_record, retry_delay};
-use crate::store::{SharedStore, StoreMark};
+use crate::renewal::{matching_record, retry_delay, serves};
+use crate::store::{RetainingStore, SharedStore, StoreMark, UnsavedLogin};
 
 /// Pause between two looks at the store while a login is awaited.
 pub const STORE_POLL: Duration = Duration::from_millis(300);
@@ -38,7 +38,7 @@ pub struct Credential(Arc<Inner>);
 struct Inner {
     config: CredentialConfig,
     http: Arc<dyn HttpClient>,
-    store: SharedStore,
+    store: RetainingStore,
     current: watch::Sender<Option<AccessToken>>,
     revisions: AtomicU64,
     state: Mutex<State>,
@@ -53,8 +53,6 @@ struct State {
     mark: Option<StoreMark>,
     failures: u32,
     retry_at: Option<(Instant, String)>,
-    /// Why the current token could not be saved.
-    unsaved: Option<String>,
 }
 
 impl fmt::Debug for Credential {
@@ -64,8 +62,18 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// A credential; nothing is read before it is used.
+    /// A credential; nothing is read before it is used. If the program has several, they should
+    /// share a store: [`Self::sharing`].
     pub fn new(config: CredentialConfig, http: Arc<dyn HttpClient>, store: SharedStore) -> Self {
+        Self::sharing(config, http, RetainingStore::new(store))
+    }
+
+    /// A credential that shares its store, and what is not saved yet, with others.
+    pub fn sharing(
+        config: CredentialConfig,
+        http: Arc<dyn HttpClient>,
+        store: RetainingStore,
+    ) -> Self {
         Self(Arc::new(Inner {
             config,
             http,
@@ -84,7 +92,7 @@ impl Credential {
 
     /// Where it is stored.
     pub fn store(&self) -> SharedStore {
-        Arc::clone(&self.0.store)
+        Arc::clone(self.0.store.store())
     }
 
     /// What the config says.
@@ -127,17 +135,28 @@ impl Credential {
         self.state().challenge.clone()
     }
 
-    /// Why the current token exists only in memory, if saving it failed.
-    pub fn unsaved(&self) -> Option<String> {
-        self.state().unsaved.clone()
+    /// Why the login exists only in memory, if saving it failed.
+    pub fn unsaved(&self) -> Option<UnsavedLogin> {
+        let Inner { config, store, .. } = &*self.0;
+        let (url, account) = (&config.server_url, &config.account);
+        store.unsaved_login(url, account, |record| serves(config, record))
+    }
+
+    /// Waits until [`Self::unsaved`] differs from this.
+    pub async fn unsaved_changed(&self, from: Option<&UnsavedLogin>) {
+        let differs = || self.unsaved().as_ref() != from;
+        self.0.store.changed(differs).await;
     }
 
     /// A token to connect with: the current one, renewed first if it is due; `None` if there is none
-    /// yet and a person has to log in first. If renewing fails for now, a token that has not expired
-    /// is used on.
+    /// yet and a person has to log in first. If renewing fails for now, or the store cannot be read,
+    /// a token that has not expired is used on.
     pub async fn fresh(&self) -> Result<Option<AccessToken>, AuthError> {
-        self.load().await?;
+        let loaded = self.load().await;
         let current = self.current();
+        if current.is_none() {
+            loaded?;
+        }
         match &current {
             Some(token) if !token.is_due() => Ok(current),
             None if !self.renews_alone() => Ok(None),
@@ -223,6 +242,7 @@ impl Credential {
     /// Reads the store if it changed, and adopts its token.
     pub async fn load(&self) -> Result<(), AuthError> {
         let Inner { config, store, .. } = &*self.0;
+        let store = store.store();
         let mark = store.mark(&config.server_url, &config.account).await;
         let mark = mark.map_err(|problem| AuthError::Store(problem.to_string()))?;
         if self.state().mark.as_ref() == Some(&mark) {
@@ -262,12 +282,15 @@ impl Credential {
         }
     }
 
-    /// Waits for a renewal that is running, so that its token is saved.
+    /// Waits for a renewal that is running, so that its token is saved, and makes a last attempt to
+    /// save a token that could not be.
     pub async fn finish(&self) {
         let renewal = self.state().renewal.clone();
         if let Some(renewal) = renewal {
             let _ = renewal.await;
         }
+        let Inner { config, store, .. } = &*self.0;
+        store.finish(&config.server_url, &config.account).await;
     }
 
     async fn read_store(&self) -> Result<Option<CredentialRecord>, AuthError> {

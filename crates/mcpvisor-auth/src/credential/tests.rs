@@ -1,3 +1,5 @@
+mod unsaved;
+
 use super::*;
 use crate::http_client::HttpError;
 use crate::record::{
