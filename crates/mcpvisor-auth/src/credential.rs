@@ -6,6 +6,7 @@
 //! again under the lock: the winner's token is adopted.
 
 mod renew;
+mod tracked_client;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,13 +16,14 @@ use std::time::{Duration, SystemTime};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 pub use crate::access_token::{AccessToken, TokenRevision};
 use crate::challenge::Challenge;
 use crate::config::{CredentialConfig, Grant};
 use crate::error::AuthError;
-use crate::http_client::HttpClient;
+use crate::http_client::{HttpClient, SendProgress};
 use crate::record::{CredentialRecord, unix_seconds};
 use crate::renewal::{matching_record, retry_delay, serves};
 use crate::store::{RetainingStore, SharedStore, StoreMark, UnsavedLogin};
@@ -29,7 +31,7 @@ use crate::store::{RetainingStore, SharedStore, StoreMark, UnsavedLogin};
 /// Pause between two looks at the store while a login is awaited.
 pub const STORE_POLL: Duration = Duration::from_millis(300);
 
-type Renewal = Shared<BoxFuture<'static, Result<AccessToken, AuthError>>>;
+type RenewalOutcome = Shared<BoxFuture<'static, Result<AccessToken, AuthError>>>;
 
 /// The credential of one server and account. Clones share it.
 #[derive(Clone)]
@@ -45,9 +47,19 @@ struct Inner {
     step_up: Notify,
 }
 
+/// A renewal in progress.
+struct Renewal {
+    outcome: RenewalOutcome,
+    task: AbortHandle,
+    /// How far its refresh request has got.
+    request: SendProgress,
+}
+
 #[derive(Default)]
 struct State {
     renewal: Option<Renewal>,
+    /// No renewal begins any more.
+    is_closed: bool,
     challenge: Challenge,
     /// The records of the store when they were read last.
     mark: Option<StoreMark>,
@@ -142,10 +154,9 @@ impl Credential {
         store.unsaved_login(url, account, |record| serves(config, record))
     }
 
-    /// Waits until [`Self::unsaved`] differs from this.
-    pub async fn unsaved_changed(&self, from: Option<&UnsavedLogin>) {
-        let differs = || self.unsaved().as_ref() != from;
-        self.0.store.changed(differs).await;
+    /// Waits until [`Self::unsaved`] satisfies a condition.
+    pub async fn unsaved_changed(&self, wanted: impl Fn(Option<UnsavedLogin>) -> bool) {
+        self.0.store.changed(|| wanted(self.unsaved())).await;
     }
 
     /// A token to connect with: the current one, renewed first if it is due; `None` if there is none
@@ -177,25 +188,27 @@ impl Credential {
     /// Another token than the refused one: the current one if it is another, else a renewed one.
     /// `None` asks for a token where there was none.
     pub async fn renew(&self, refused: Option<TokenRevision>) -> Result<AccessToken, AuthError> {
-        let renewal = match self.join_or_start(refused) {
-            Ok(renewal) => renewal,
-            Err(outcome) => return outcome,
-        };
-        renewal.await
+        match self.join_or_start(refused) {
+            Ok(outcome) => outcome.await,
+            Err(outcome) => outcome,
+        }
     }
 
     /// The renewal to wait for, or the outcome if none is needed.
     fn join_or_start(
         &self,
         refused: Option<TokenRevision>,
-    ) -> Result<Renewal, Result<AccessToken, AuthError>> {
+    ) -> Result<RenewalOutcome, Result<AccessToken, AuthError>> {
         let mut state = self.state();
         let current = self.current();
         if let Some(token) = current.clone().filter(|it| Some(it.revision()) != refused) {
             return Err(Ok(token));
         }
         if let Some(renewal) = &state.renewal {
-            return Ok(renewal.clone());
+            return Ok(renewal.outcome.clone());
+        }
+        if state.is_closed {
+            return Err(Err(interrupted()));
         }
         if current
             .as_ref()
@@ -212,15 +225,17 @@ impl Credential {
             return Err(Err(AuthError::Unavailable { reason, retry_in }));
         }
         let renewal = self.start_renewal(current);
-        state.renewal = Some(renewal.clone());
-        Ok(renewal)
+        let outcome = renewal.outcome.clone();
+        state.renewal = Some(renewal);
+        Ok(outcome)
     }
 
     /// Runs a renewal in a task of its own, so that no caller can cancel it.
     fn start_renewal(&self, refused: Option<AccessToken>) -> Renewal {
-        let this = self.clone();
+        let (this, request) = (self.clone(), SendProgress::default());
+        let progress = request.clone();
         let task = tokio::spawn(async move {
-            let outcome = this.run_renewal(refused).await;
+            let outcome = this.run_renewal(refused, &progress).await;
             let mut state = this.state();
             state.renewal = None;
             match &outcome {
@@ -234,9 +249,13 @@ impl Credential {
             }
             outcome
         });
-        let cancelled = || AuthError::Cancelled("the renewal was interrupted".to_owned());
-        let outcome = task.map(move |joined| joined.unwrap_or_else(|_| Err(cancelled())));
-        outcome.boxed().shared()
+        let abort = task.abort_handle();
+        let outcome = task.map(|joined| joined.unwrap_or_else(|_| Err(interrupted())));
+        Renewal {
+            outcome: outcome.boxed().shared(),
+            task: abort,
+            request,
+        }
     }
 
     /// Reads the store if it changed, and adopts its token.
@@ -282,15 +301,37 @@ impl Credential {
         }
     }
 
-    /// Waits for a renewal that is running, so that its token is saved, and makes a last attempt to
-    /// save a token that could not be.
+    /// Whether a renewal must not be interrupted: the issuer may have replaced the refresh token,
+    /// and the new one is not saved yet.
+    pub fn is_renewing(&self) -> bool {
+        let state = self.state();
+        let mut renewal = state.renewal.iter();
+        renewal.any(|renewal| renewal.request.is_sent())
+    }
+
+    /// Ends renewals for good. One that must not be interrupted is waited for, so that its token is
+    /// saved; another is cancelled. Makes a last attempt to save a token that could not be.
     pub async fn finish(&self) {
-        let renewal = self.state().renewal.clone();
-        if let Some(renewal) = renewal {
-            let _ = renewal.await;
+        let renewal = self.close();
+        if let Some(outcome) = renewal {
+            let _ = outcome.await;
         }
         let Inner { config, store, .. } = &*self.0;
         store.finish(&config.server_url, &config.account).await;
+    }
+
+    /// Lets no renewal begin, and returns the one that has to be waited for.
+    fn close(&self) -> Option<RenewalOutcome> {
+        let mut state = self.state();
+        state.is_closed = true;
+        let renewal = state.renewal.take()?;
+        if renewal.request.cancel() {
+            renewal.task.abort();
+            return None;
+        }
+        let outcome = renewal.outcome.clone();
+        state.renewal = Some(renewal);
+        Some(outcome)
     }
 
     async fn read_store(&self) -> Result<Option<CredentialRecord>, AuthError> {
@@ -331,6 +372,10 @@ fn login_needed(reason: &str) -> AuthError {
     AuthError::LoginNeeded {
         reason: reason.to_owned(),
     }
+}
+
+fn interrupted() -> AuthError {
+    AuthError::Cancelled("the renewal was interrupted".to_owned())
 }
 
 fn now() -> u64 {

@@ -28,7 +28,9 @@ pub use encoding::{PlainEncoding, RecordEncoding, RecordProblem};
 pub use folder::{FileStore, FolderStore, UnreadableRecord};
 pub use keyring::{KEYRING_LOGIN_TIMEOUT, KEYRING_TIMEOUT, Keyring, KeyringError, KeyringSession};
 pub use memory::MemoryStore;
-pub use retaining::{FIRST_SAVE_RETRY, MAX_SAVE_RETRY, RetainingStore, UnsavedLogin};
+pub use retaining::{
+    FIRST_SAVE_RETRY, MAX_SAVE_RETRY, RetainingStore, UnsavedLogin, without_number,
+};
 pub use sealed::{KeyringStore, SealedEncoding, StoreKey};
 #[cfg(feature = "keyring")]
 pub use system_keyring::SystemKeyring;

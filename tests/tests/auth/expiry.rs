@@ -138,27 +138,3 @@ async fn callers_that_leave_do_not_cancel_a_refresh() {
     protected.assert_untouched(&web);
     runtime.shutdown(LONG).await;
 }
-
-#[tokio::test]
-async fn a_shutdown_during_a_refresh_saves_its_token() {
-    let protected = Protected::new().await;
-    let before = protected.log_in().await;
-    let (runtime, web) = protected.connected().await;
-    // The server replaces the refresh token at once; its answer is late.
-    let slow = AuthFault::DelayAnswer(Duration::from_millis(700));
-    protected.auth.fault(slow).on(Endpoint::Token).once();
-    protected.auth.expire_access_tokens();
-    let call = tokio::spawn(async move { run(&web, "interrupted").await });
-    protected
-        .auth
-        .wait_for_requests(Endpoint::Token, 1, LONG)
-        .await;
-    runtime.shutdown(LONG).await;
-    call.await.unwrap().unwrap_err();
-    let after = protected.record().await;
-    assert_ne!(after.tokens, before.tokens);
-    let (runtime, web) = protected.connected().await;
-    run(&web, "next run").await.unwrap();
-    assert_eq!(protected.refreshes(), 1);
-    runtime.shutdown(LONG).await;
-}

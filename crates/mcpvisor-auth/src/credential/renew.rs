@@ -3,12 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use super::tracked_client::TrackedClient;
 use super::{Credential, Inner, login_needed, now};
 use crate::access_token::AccessToken;
 use crate::address::AddressPolicy;
 use crate::discovery::addresses_of_url;
 use crate::error::AuthError;
 use crate::grants;
+use crate::http_client::SendProgress;
 use crate::record::{ClientSource, CredentialRecord, Rejection};
 use crate::renewal::{Lifetime, RefreshFailure, classify_refresh};
 use crate::secret::Secret;
@@ -25,6 +27,7 @@ impl Credential {
     pub(super) async fn run_renewal(
         &self,
         refused: Option<AccessToken>,
+        progress: &SendProgress,
     ) -> Result<AccessToken, AuthError> {
         let Inner { config, store, .. } = &*self.0;
         let lock = store.lock(&config.server_url, &config.account).await;
@@ -56,7 +59,7 @@ impl Credential {
         let Some(refresh) = record.tokens.refresh.clone() else {
             return Err(login_needed("the token expired and cannot be refreshed"));
         };
-        self.refresh(record, &refresh).await
+        self.refresh(record, &refresh, progress).await
     }
 
     /// Refreshes a record. If the answer was lost, the request is repeated once.
@@ -64,9 +67,12 @@ impl Credential {
         &self,
         record: CredentialRecord,
         refresh: &Secret,
+        progress: &SendProgress,
     ) -> Result<AccessToken, AuthError> {
         let addresses = self.addresses().await?;
-        let mut outcome = self.request_refresh(&record, refresh, addresses).await;
+        let http = TrackedClient::new(self.http(), progress.clone());
+        let request = || self.request_refresh(&http, &record, refresh, addresses);
+        let mut outcome = request().await;
         if let Err(error) = &outcome
             && classify_refresh(error) == RefreshFailure::OutcomeUnknown
         {
@@ -74,7 +80,7 @@ impl Credential {
                 issuer = record.key.issuer,
                 "repeating a refresh whose answer was lost"
             );
-            outcome = self.request_refresh(&record, refresh, addresses).await;
+            outcome = request().await;
         }
         match outcome {
             Ok(response) => {
@@ -87,12 +93,13 @@ impl Credential {
 
     async fn request_refresh(
         &self,
+        http: &TrackedClient,
         record: &CredentialRecord,
         refresh: &Secret,
         addresses: AddressPolicy,
     ) -> Result<TokenResponse, AuthError> {
         let endpoint = TokenEndpoint {
-            http: &*self.0.http,
+            http,
             url: &record.endpoints.token,
             issuer: &record.key.issuer,
             addresses,

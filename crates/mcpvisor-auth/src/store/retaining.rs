@@ -169,11 +169,13 @@ impl RetainingStore {
         found.map(|it| it.login)
     }
 
-    /// Waits until another login is unsaved, or one no longer is.
-    pub async fn changed(&self, mut is_changed: impl FnMut() -> bool) {
-        let mut unsaved = self.0.unsaved.subscribe();
-        // The sender is in `self`, so this ends only with the condition.
-        let _ = unsaved.wait_for(|_| is_changed()).await;
+    /// Waits until a condition about the unsaved logins is satisfied.
+    pub async fn changed(&self, is_satisfied: impl Fn() -> bool) {
+        let mut changes = self.0.unsaved.subscribe();
+        while !is_satisfied() {
+            // The sender is in `self`, so this is always a change.
+            let _ = changes.changed().await;
+        }
     }
 
     /// Makes a last attempt to save the logins of a server and account, and ends their savers.
@@ -296,8 +298,8 @@ impl RetainingStore {
     }
 }
 
-/// The text of an error without the number that the system gives it.
-fn without_number(problem: &io::Error) -> String {
+/// The text of an error without the number that the system gives it, for people.
+pub fn without_number(problem: &io::Error) -> String {
     let text = problem.to_string();
     match (problem.raw_os_error(), text.rfind(" (os error ")) {
         (Some(_), Some(end)) => text[..end].to_owned(),

@@ -7,11 +7,12 @@ use mcpvisor_auth::credential::Credential;
 use mcpvisor_auth::login::{self, Login, Revocation};
 use mcpvisor_auth::record::CredentialRecord;
 use mcpvisor_auth::renewal::serves;
+use mcpvisor_auth::store::without_number;
 use mcpvisor_core::ServerName;
 use mcpvisor_core::machine::Action;
 use serde::{Serialize, Serializer};
 
-use super::oauth_credential::OAuthCredential;
+use super::oauth_credential::{OAuthCredential, make_writable};
 use super::server_auth::ServerAuth;
 use crate::api::handle::ServerHandle;
 use crate::api::status::rfc3339;
@@ -35,6 +36,16 @@ pub enum LoginError {
         server: ServerName,
         /// What is wrong.
         problem: String,
+    },
+    /// Logins cannot be saved.
+    #[error("{server}: logins cannot be saved ({problem}); {action}")]
+    NotWritable {
+        /// Which server.
+        server: ServerName,
+        /// Why not.
+        problem: String,
+        /// What to do about it.
+        action: Action,
     },
     /// The login, the logout or the store failed.
     #[error("{server}: {error}")]
@@ -134,6 +145,20 @@ impl ServerHandle {
         let records = self.records().await?;
         let account = |record: &CredentialRecord| Account::new(record, store.name());
         Ok(records.iter().map(account).collect())
+    }
+
+    /// Checks that logins can be saved.
+    pub async fn check_token_store(&self) -> Result<(), LoginError> {
+        let store = self.credential()?.store();
+        let Err(error) = store.check_writable().await else {
+            return Ok(());
+        };
+        let action = make_writable(error.kind(), store.folder().as_deref());
+        Err(LoginError::NotWritable {
+            server: self.slot.name().clone(),
+            problem: without_number(&error),
+            action: Action::Custom(action),
+        })
     }
 
     /// Removes the logins of an account, and revokes their tokens where the issuer can. Returns how

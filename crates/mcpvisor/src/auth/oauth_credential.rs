@@ -1,5 +1,7 @@
 //! The stored login or the grant of a server, in terms of the machine.
 
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use mcpvisor_auth::AuthError;
@@ -12,6 +14,7 @@ use mcpvisor_core::machine::{Action, Fault, FaultClass, RenewalFailure};
 use tokio::time::Instant;
 
 use super::authorization::{Authorization, CredentialChange, authorization_failure};
+use crate::api::status::UnsavedLogin;
 
 /// Time to find out where a person has to log in.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -114,6 +117,15 @@ impl OAuthCredential {
         issuer.into_iter().chain(scopes).collect()
     }
 
+    pub(super) fn unsaved_login(&self) -> Option<UnsavedLogin> {
+        self.0.unsaved().map(describe_unsaved)
+    }
+
+    pub(super) async fn unsaved_login_changed(&self, from: &UnsavedLogin) {
+        let differs = |it| describe_unsaved(it) != *from;
+        self.0.unsaved_changed(|now| now.is_none_or(differs)).await;
+    }
+
     /// What a person has to do if the server demands another credential.
     pub(super) fn action(&self) -> Action {
         match self.0.renews_alone() {
@@ -138,6 +150,27 @@ impl OAuthCredential {
             }
             error => transient(error.to_string()),
         }
+    }
+}
+
+fn describe_unsaved(unsaved: mcpvisor_auth::store::UnsavedLogin) -> UnsavedLogin {
+    let action = make_writable(unsaved.kind, unsaved.folder.as_deref());
+    let action = Action::Custom(format!("{action}; otherwise log in again"));
+    UnsavedLogin::new(unsaved.problem, action)
+}
+
+/// What to do about a store that cannot be written.
+pub(super) fn make_writable(kind: io::ErrorKind, folder: Option<&Path>) -> String {
+    let folder = match folder {
+        Some(folder) => folder.display().to_string(),
+        None => "the token store".to_owned(),
+    };
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("free space in {folder}")
+        }
+        io::ErrorKind::TimedOut => format!("check the disk or network mount of {folder}"),
+        _ => format!("make {folder} writable"),
     }
 }
 

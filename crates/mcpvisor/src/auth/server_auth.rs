@@ -15,6 +15,7 @@ use super::authorization::{Authorization, CredentialChange, FIRST_STATIC, author
 use super::helper_credential::HelperCredential;
 use super::http_client::AuthHttpClient;
 use super::oauth_credential::{OAuthCredential, fix_auth, fix_config};
+use crate::api::status::UnsavedLogin;
 use crate::api::transport::{Transport, TransportKind};
 use crate::fleet::host::Host;
 use crate::state::file_ops::{READ_TIMEOUT, read_regular};
@@ -60,8 +61,8 @@ impl ServerAuth {
         match auth.resolve(endpoint.identity(), |name| std::env::var_os(name), read_key) {
             Ok(config) => {
                 let http = AuthHttpClient::new(Arc::clone(&host.http), endpoint);
-                let store = Arc::new(host.credentials.clone());
-                let credential = Credential::new(config, Arc::new(http), store);
+                let store = host.credentials.clone();
+                let credential = Credential::sharing(config, Arc::new(http), store);
                 Self::OAuth(OAuthCredential(credential))
             }
             Err(problem) => Self::Invalid(problem.into()),
@@ -163,10 +164,32 @@ impl ServerAuth {
         }
     }
 
-    /// Waits for a renewal in progress, so that its token is saved.
+    /// Whether a renewal must not be interrupted: its token may be lost.
+    pub(crate) fn is_renewing(&self) -> bool {
+        matches!(self, Self::OAuth(OAuthCredential(credential)) if credential.is_renewing())
+    }
+
+    /// Ends renewals for good. One that must not be interrupted is waited for, so that its token is
+    /// saved.
     pub(crate) async fn finish(&self) {
         if let Self::OAuth(OAuthCredential(credential)) = self {
             credential.finish().await;
+        }
+    }
+
+    /// The login that exists only in memory, if saving it failed.
+    pub(crate) fn unsaved_login(&self) -> Option<UnsavedLogin> {
+        match self {
+            Self::OAuth(credential) => credential.unsaved_login(),
+            Self::Static(_) | Self::Helper(_) | Self::Invalid(_) => None,
+        }
+    }
+
+    /// Waits until it is saved or replaced, or fails for another reason.
+    pub(crate) async fn unsaved_login_changed(&self, from: &UnsavedLogin) {
+        match self {
+            Self::OAuth(credential) => credential.unsaved_login_changed(from).await,
+            Self::Static(_) | Self::Helper(_) | Self::Invalid(_) => std::future::pending().await,
         }
     }
 

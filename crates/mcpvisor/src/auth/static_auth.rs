@@ -4,6 +4,7 @@ use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Action, PermanentFailure, RenewalFailure};
 
 use super::authorization::{Authorization, CredentialChange, FIRST_STATIC, authorization_failure};
+use crate::api::status::UnsavedLogin;
 use crate::api::transport::Transport;
 use crate::fleet::host::Host;
 
@@ -62,7 +63,19 @@ impl ServerAuth {
         Vec::new()
     }
 
+    pub(crate) fn is_renewing(&self) -> bool {
+        false
+    }
+
     pub(crate) async fn finish(&self) {}
+
+    pub(crate) fn unsaved_login(&self) -> Option<UnsavedLogin> {
+        None
+    }
+
+    pub(crate) async fn unsaved_login_changed(&self, _from: &UnsavedLogin) {
+        std::future::pending().await
+    }
 
     pub(crate) fn authorization_needed(&self, message: String) -> PermanentFailure {
         authorization_failure(message, Action::Authorize)

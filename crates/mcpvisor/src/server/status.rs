@@ -7,7 +7,7 @@ use mcpvisor_core::{Generation, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
 use crate::api::events::EventKind;
-use crate::api::status::{ListState, ServerStatus};
+use crate::api::status::{ListState, ServerStatus, UnsavedLogin};
 
 /// What the next status needs beside the machine, and the events to emit after it.
 pub(super) struct StatusDraft {
@@ -17,6 +17,8 @@ pub(super) struct StatusDraft {
     strays: u64,
     /// Messages dropped unread because they exceeded the rate or size limit.
     dropped_flood: u64,
+    /// The login that exists only in memory.
+    unsaved_login: Option<UnsavedLogin>,
     changed: bool,
     events: Vec<(Generation, EventKind)>,
 }
@@ -27,6 +29,7 @@ impl StatusDraft {
             since,
             strays: 0,
             dropped_flood: 0,
+            unsaved_login: None,
             changed: true,
             events: Vec::new(),
         }
@@ -42,6 +45,29 @@ impl StatusDraft {
             self.strays += strays;
             self.dropped_flood += dropped_flood;
             self.changed = true;
+        }
+    }
+
+    /// Publishes whether the login exists only in memory, with an event if that changed.
+    #[cfg(feature = "http")]
+    pub(super) fn set_unsaved_login(
+        &mut self,
+        generation: Generation,
+        unsaved: Option<UnsavedLogin>,
+    ) {
+        if self.unsaved_login == unsaved {
+            return;
+        }
+        let event = match (&self.unsaved_login, &unsaved) {
+            (None, Some(unsaved)) => Some(EventKind::LoginUnsaved(unsaved.clone())),
+            (Some(_), None) => Some(EventKind::LoginSaved),
+            // It fails for another reason now.
+            (Some(_), Some(_)) | (None, None) => None,
+        };
+        self.unsaved_login = unsaved;
+        self.changed = true;
+        if let Some(event) = event {
+            self.emit(generation, event);
         }
     }
 
@@ -114,6 +140,7 @@ impl ServerState {
             dropped_flood: self.draft.dropped_flood,
             findings: catalog.findings.len(),
             held: catalog.held.len(),
+            unsaved_login: self.draft.unsaved_login.clone(),
             lists: ListKind::ALL.map(|list| self.list_state(list)),
         }
     }

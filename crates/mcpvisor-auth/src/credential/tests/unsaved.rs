@@ -69,7 +69,7 @@ async fn an_unsaved_token_says_why_and_is_saved_once_that_works() {
     );
     assert_eq!(credential.unsaved(), Some(why.clone()));
     store.set_full(false);
-    let saved = credential.unsaved_changed(Some(&why));
+    let saved = credential.unsaved_changed(|unsaved| unsaved.is_none());
     let waited = tokio::time::timeout(MAX_SAVE_RETRY * 2, saved);
     waited.await.expect("it is saved by itself");
     assert_eq!(credential.unsaved(), None);
