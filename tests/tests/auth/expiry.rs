@@ -34,6 +34,33 @@ async fn sixty_four_callers_of_an_expired_token_cause_one_refresh_and_are_all_an
 }
 
 #[tokio::test]
+async fn calls_that_arrive_during_a_refresh_are_sent_after_it_and_only_once() {
+    let protected = Protected::new().await;
+    protected.log_in().await;
+    let (runtime, web) = protected.connected().await;
+    let slow = AuthFault::Delay(Duration::from_secs(1));
+    protected.auth.fault(slow).on(Endpoint::Token).once();
+    protected.auth.expire_access_tokens();
+    let first = tokio::spawn({
+        let web = web.clone();
+        async move { run(&web, "first").await }
+    });
+    protected
+        .auth
+        .wait_for_requests(Endpoint::Token, 1, LONG)
+        .await;
+    let refused = protected.server.unauthorized();
+    for outcome in run_many(&web, "held", CALLERS).await {
+        outcome.unwrap();
+    }
+    first.await.unwrap().unwrap();
+    assert_eq!(protected.server.unauthorized(), refused, "none was refused");
+    assert_eq!(protected.refreshes(), 1);
+    protected.assert_untouched(&web);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
 async fn tokens_that_expire_under_load_are_refreshed_once_each() {
     const EXPIRIES: usize = 5;
     let protected = Protected::new().await;
