@@ -31,6 +31,8 @@ pub mod secret;
 pub mod store;
 #[cfg(test)]
 mod test_http;
+#[cfg(test)]
+mod test_store;
 mod text;
 pub mod token_endpoint;
 pub mod url;

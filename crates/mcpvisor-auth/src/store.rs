@@ -8,12 +8,14 @@ mod encoding;
 mod folder;
 mod keyring;
 mod memory;
+mod retaining;
 mod sealed;
 #[cfg(feature = "keyring")]
 mod system_keyring;
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,9 @@ pub use encoding::{PlainEncoding, RecordEncoding, RecordProblem};
 pub use folder::{FileStore, FolderStore, UnreadableRecord};
 pub use keyring::{KEYRING_LOGIN_TIMEOUT, KEYRING_TIMEOUT, Keyring, KeyringError, KeyringSession};
 pub use memory::MemoryStore;
+pub use retaining::{
+    FIRST_SAVE_RETRY, MAX_SAVE_RETRY, RetainingStore, UnsavedLogin, without_number,
+};
 pub use sealed::{KeyringStore, SealedEncoding, StoreKey};
 #[cfg(feature = "keyring")]
 pub use system_keyring::SystemKeyring;
@@ -58,6 +63,16 @@ pub trait CredentialStore: Send + Sync + 'static {
     /// A cheap mark of the records of a server and account: it differs after every save or removal,
     /// of any process.
     fn mark(&self, server_url: &str, account: &str) -> BoxFuture<'static, io::Result<StoreMark>>;
+
+    /// Checks that records can be written, without changing any.
+    fn check_writable(&self) -> BoxFuture<'static, io::Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The folder of its files, for people.
+    fn folder(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// Which store it is, such as `file`, for people.
     fn name(&self) -> &'static str;

@@ -88,6 +88,23 @@ impl StateDir {
         written.and_then(|()| sync_folder(folder))
     }
 
+    /// Checks that a file of this size can be written in a folder, with one that is removed
+    /// afterwards. A folder that does not exist is not created, and counts as writable.
+    pub fn check_writable(&self, folder: &str, bytes: usize) -> io::Result<()> {
+        let folder = self.path(folder);
+        match fs::symlink_metadata(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found.map(drop)?,
+        }
+        let probe = folder.join(temp_name());
+        let written = write_private(&probe, &vec![b' '; bytes]);
+        match fs::remove_file(&probe) {
+            // The folder, or a disk without space, did not even take the name.
+            Err(_) if written.is_err() => written,
+            removed => written.and(removed),
+        }
+    }
+
     /// Removes a file durably. Returns whether it existed.
     pub fn remove(&self, file: &str) -> io::Result<bool> {
         let path = self.path(file);

@@ -85,7 +85,7 @@ pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use api::handle::{ServerHandle, ToolHandle};
 pub use api::request::{FromResult, Request};
 pub use api::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
-pub use api::status::{ListState, Readiness, ServerStatus};
+pub use api::status::{ListState, Readiness, ServerStatus, UnsavedLogin};
 #[cfg(feature = "http")]
 pub use api::transport::HttpEndpoint;
 #[cfg(feature = "stdio")]

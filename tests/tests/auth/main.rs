@@ -23,3 +23,5 @@ mod processes;
 mod protected;
 mod refusal;
 mod rejection;
+mod shutdown;
+mod unsaved;

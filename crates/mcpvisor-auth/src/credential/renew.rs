@@ -1,13 +1,16 @@
 //! One renewal: under the lock of the store, saved before it is used.
 
+use std::io;
 use std::time::Duration;
 
+use super::tracked_client::TrackedClient;
 use super::{Credential, Inner, login_needed, now};
 use crate::access_token::AccessToken;
 use crate::address::AddressPolicy;
 use crate::discovery::addresses_of_url;
 use crate::error::AuthError;
 use crate::grants;
+use crate::http_client::SendProgress;
 use crate::record::{ClientSource, CredentialRecord, Rejection};
 use crate::renewal::{Lifetime, RefreshFailure, classify_refresh};
 use crate::secret::Secret;
@@ -24,6 +27,7 @@ impl Credential {
     pub(super) async fn run_renewal(
         &self,
         refused: Option<AccessToken>,
+        progress: &SendProgress,
     ) -> Result<AccessToken, AuthError> {
         let Inner { config, store, .. } = &*self.0;
         let lock = store.lock(&config.server_url, &config.account).await;
@@ -41,13 +45,12 @@ impl Credential {
         if self.renews_alone() {
             let challenge = self.challenge();
             let obtained = grants::obtain(&*self.0.http, config, &challenge).await?;
-            let revision = record.map_or(0, |record| record.revision) + 1;
-            return Ok(self
-                .keep(CredentialRecord {
-                    revision,
-                    ..obtained
-                })
-                .await);
+            let revision = record.as_ref().map_or(0, |record| record.revision) + 1;
+            let obtained = CredentialRecord {
+                revision,
+                ..obtained
+            };
+            return Ok(self.keep(obtained, record.as_ref()).await);
         }
         let record = record.ok_or_else(|| login_needed("no login is stored"))?;
         if let Some(rejection) = &record.rejected {
@@ -56,7 +59,7 @@ impl Credential {
         let Some(refresh) = record.tokens.refresh.clone() else {
             return Err(login_needed("the token expired and cannot be refreshed"));
         };
-        self.refresh(record, &refresh).await
+        self.refresh(record, &refresh, progress).await
     }
 
     /// Refreshes a record. If the answer was lost, the request is repeated once.
@@ -64,9 +67,12 @@ impl Credential {
         &self,
         record: CredentialRecord,
         refresh: &Secret,
+        progress: &SendProgress,
     ) -> Result<AccessToken, AuthError> {
         let addresses = self.addresses().await?;
-        let mut outcome = self.request_refresh(&record, refresh, addresses).await;
+        let http = TrackedClient::new(self.http(), progress.clone());
+        let request = || self.request_refresh(&http, &record, refresh, addresses);
+        let mut outcome = request().await;
         if let Err(error) = &outcome
             && classify_refresh(error) == RefreshFailure::OutcomeUnknown
         {
@@ -74,22 +80,26 @@ impl Credential {
                 issuer = record.key.issuer,
                 "repeating a refresh whose answer was lost"
             );
-            outcome = self.request_refresh(&record, refresh, addresses).await;
+            outcome = request().await;
         }
         match outcome {
-            Ok(response) => Ok(self.keep(renewed(record, response)).await),
+            Ok(response) => {
+                let renewed = renewed(record.clone(), response);
+                Ok(self.keep(renewed, Some(&record)).await)
+            }
             Err(error) => self.refresh_failed(record, error).await,
         }
     }
 
     async fn request_refresh(
         &self,
+        http: &TrackedClient,
         record: &CredentialRecord,
         refresh: &Secret,
         addresses: AddressPolicy,
     ) -> Result<TokenResponse, AuthError> {
         let endpoint = TokenEndpoint {
-            http: &*self.0.http,
+            http,
             url: &record.endpoints.token,
             issuer: &record.key.issuer,
             addresses,
@@ -104,7 +114,7 @@ impl Credential {
     /// Marks a rejected grant, unless the store has another one by now.
     async fn refresh_failed(
         &self,
-        mut record: CredentialRecord,
+        record: CredentialRecord,
         error: AuthError,
     ) -> Result<AccessToken, AuthError> {
         let client_unknown = match classify_refresh(&error) {
@@ -125,45 +135,60 @@ impl Credential {
             return Ok(self.publish(&stored, false));
         }
         let reason = error.to_string();
-        record.revision += 1;
-        record.rejected = Some(Rejection {
-            at: now(),
-            reason: reason.clone(),
-            client_unknown,
-        });
-        if let Err(problem) = self.save(record).await {
+        let rejected = CredentialRecord {
+            revision: record.revision + 1,
+            rejected: Some(Rejection {
+                at: now(),
+                reason: reason.clone(),
+                client_unknown,
+            }),
+            ..record.clone()
+        };
+        if let Err(problem) = self.save(&rejected, Some(&record)).await {
             tracing::warn!(%problem, "a rejected login could not be marked");
         }
         Err(login_needed(&reason))
     }
 
-    /// Saves a new token, then publishes it. If it cannot be saved, it is served from memory.
-    async fn keep(&self, record: CredentialRecord) -> AccessToken {
-        let saved = self.save(record.clone()).await;
-        if let Err(problem) = &saved {
-            tracing::warn!(%problem, "a refreshed token could not be saved; it is used from memory");
+    /// Saves a new token, then publishes it. If it cannot be saved, it is used from memory.
+    async fn keep(
+        &self,
+        record: CredentialRecord,
+        replaces: Option<&CredentialRecord>,
+    ) -> AccessToken {
+        if let Err(problem) = self.save(&record, replaces).await {
+            tracing::warn!(%problem, "a renewed login could not be saved; it is used from memory");
         }
-        self.state().unsaved = saved.err();
         self.publish(&record, true)
     }
 
-    async fn save(&self, record: CredentialRecord) -> Result<(), String> {
+    /// Saves a record. If that fails, the record is retained, so that the one that it replaces is
+    /// not used again.
+    async fn save(
+        &self,
+        record: &CredentialRecord,
+        replaces: Option<&CredentialRecord>,
+    ) -> io::Result<()> {
         let Inner { config, store, .. } = &*self.0;
-        let mut problem = String::new();
-        for attempt in 0..SAVE_ATTEMPTS {
-            if attempt > 0 {
-                tokio::time::sleep(SAVE_PAUSE).await;
-            }
+        let mut attempt = 1;
+        loop {
             match store.save(record.clone()).await {
                 Ok(()) => {
+                    let store = store.store();
                     let mark = store.mark(&config.server_url, &config.account).await;
                     self.state().mark = mark.ok();
                     return Ok(());
                 }
-                Err(error) => problem = error.to_string(),
+                Err(_) if attempt < SAVE_ATTEMPTS => {
+                    attempt += 1;
+                    tokio::time::sleep(SAVE_PAUSE).await;
+                }
+                Err(problem) => {
+                    store.retain(record.clone(), replaces, &problem);
+                    return Err(problem);
+                }
             }
         }
-        Err(problem)
     }
 
     /// Where requests for this server may go.

@@ -1,3 +1,6 @@
+mod finish;
+mod unsaved;
+
 use super::*;
 use crate::http_client::HttpError;
 use crate::record::{
@@ -104,7 +107,9 @@ async fn a_dropped_caller_does_not_cancel_a_refresh() {
     let first = credential.fresh().await.unwrap().unwrap();
     let renewal = credential.renew(Some(first.revision()));
     drop(tokio::time::timeout(Duration::ZERO, renewal).await);
-    credential.finish().await;
+    let mut tokens = credential.subscribe();
+    let renewed = tokens.wait_for(|token| *token != Some(first.clone()));
+    renewed.await.unwrap();
     assert_eq!(stored(&store).await.tokens.access.expose(), "a2");
 }
 

@@ -27,6 +27,9 @@ pub(super) const FOLDER: &str = "credentials";
 /// Size limit of a file.
 const MAX_RECORD_BYTES: u64 = 1024 * 1024;
 
+/// Size of the file that shows whether the folder is writable: about that of a record.
+const PROBE_BYTES: usize = 4 * 1024;
+
 /// Hexadecimal digits of a hash in a file name: 128 bits.
 const HASH_DIGITS: usize = 32;
 
@@ -244,6 +247,16 @@ impl<E: RecordEncoding> CredentialStore for FolderStore<E> {
         self.run(&in_folder(&prefix.clone()), READ_TIMEOUT, move |store| {
             store.mark_of(&prefix)
         })
+    }
+
+    fn check_writable(&self) -> BoxFuture<'static, io::Result<()>> {
+        self.run(FOLDER, WRITE_TIMEOUT, |store| {
+            store.state.check_writable(FOLDER, PROBE_BYTES)
+        })
+    }
+
+    fn folder(&self) -> Option<PathBuf> {
+        Some(self.state.path(FOLDER))
     }
 
     fn name(&self) -> &'static str {

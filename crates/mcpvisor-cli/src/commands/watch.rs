@@ -127,9 +127,11 @@ fn changed_status(runtime: &Runtime, event: &Event) -> Option<ServerStatus> {
             }
             Some(status)
         }
-        EventKind::CatalogChanged { .. } | EventKind::ActorRestarted { .. } | EventKind::Added => {
-            Some(status)
-        }
+        EventKind::CatalogChanged { .. }
+        | EventKind::ActorRestarted { .. }
+        | EventKind::LoginUnsaved(_)
+        | EventKind::LoginSaved
+        | EventKind::Added => Some(status),
         _ => None,
     }
 }

@@ -50,6 +50,10 @@ const FORCED_END: Duration = Duration::from_secs(1);
 /// Minimum time for saving state at a shutdown.
 const LAST_WRITES: Duration = Duration::from_secs(1);
 
+/// Cap of the wait for renewals at a shutdown, whatever its limit: a token request (45 s), and time to
+/// save its answer.
+const RENEWAL_WAIT: Duration = Duration::from_secs(60);
+
 /// A supervised fleet of MCP servers. Cheap to clone.
 ///
 /// It needs a tokio runtime with the time and the I/O driver, as with `#[tokio::main]` or
@@ -125,6 +129,20 @@ async fn save_state(slots: &[Arc<ServerSlot>], due: Instant) {
     if timeout_at(due, written).await.is_err() {
         tracing::warn!("saving the state for the next run timed out");
     }
+}
+
+/// Ends renewals for good, and waits for those whose token may be lost. Returns the servers of those
+/// that have not ended by then.
+async fn finish_renewals(slots: &[Arc<ServerSlot>], due: Instant) -> Vec<ServerName> {
+    let finished = join_all(slots.iter().map(|slot| slot.finish_renewal()));
+    // At the deadline, the servers tell which are not finished.
+    let _ = timeout_at(due, finished).await;
+    renewing(slots)
+}
+
+fn renewing(slots: &[Arc<ServerSlot>]) -> Vec<ServerName> {
+    let renewing = slots.iter().filter(|slot| slot.is_renewing());
+    renewing.map(|slot| slot.name().clone()).collect()
 }
 
 /// Waits for connections whose actors are gone. The connection of a crashed actor closes by itself;
@@ -472,6 +490,12 @@ impl Runtime {
     /// then all servers are closed concurrently. A limit shorter than the servers' close timeouts
     /// shrinks every step in proportion; time that the drain does not use is left to the later
     /// steps.
+    ///
+    /// A login that is being renewed is waited for within the limit, at least 1 s and at most 60 s:
+    /// the issuer may have replaced its token, and the new one has to be saved. If the limit is
+    /// over before, [`renewing`](Self::renewing) names the servers, and
+    /// [`finish_renewals`](Self::finish_renewals) waits longer. The status after the shutdown tells
+    /// whether a login could not be saved ([`ServerStatus::unsaved_login`]).
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let slots = self.slots();
         let due = Instant::now() + limit.min(MAX_SHUTDOWN);
@@ -486,7 +510,9 @@ impl Runtime {
             Err(_) => ShutdownReport::default(),
         };
         report.complete(&slots);
-        save_state(&slots, due).await;
+        let now = Instant::now();
+        let renewed_by = due.clamp(now + LAST_WRITES, now + RENEWAL_WAIT);
+        tokio::join!(save_state(&slots, due), finish_renewals(&slots, renewed_by),);
         let forced = end_connections(slots, due).await;
         for closed in &mut report.servers {
             if forced.contains(&closed.server) {
@@ -494,6 +520,19 @@ impl Runtime {
             }
         }
         report
+    }
+
+    /// The servers whose login is being renewed: the issuer may have replaced the token, and the
+    /// new one is not saved yet. If the process ends now, a person may have to log in again.
+    pub fn renewing(&self) -> Vec<ServerName> {
+        renewing(&self.slots())
+    }
+
+    /// Waits for renewals that a [`shutdown`](Self::shutdown) did not wait for any longer, so that
+    /// their tokens are saved. No renewal begins any more. Returns the servers of those that have
+    /// not ended within the limit.
+    pub async fn finish_renewals(&self, limit: Duration) -> Vec<ServerName> {
+        finish_renewals(&self.slots(), Instant::now() + limit.min(MAX_SHUTDOWN)).await
     }
 
     /// Makes the supervisor panic. For tests of the handles.

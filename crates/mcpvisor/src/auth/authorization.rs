@@ -3,9 +3,8 @@
 use std::fmt;
 
 use http::header::{HeaderName, HeaderValue};
-#[cfg(feature = "auth")]
-pub(crate) use mcpvisor_auth::challenge::Challenge;
 use mcpvisor_core::CredentialRevision;
+use mcpvisor_core::machine::{Action, Fault, FaultClass, PermanentFailure};
 
 /// What requests carry.
 #[derive(Clone, Default)]
@@ -19,7 +18,28 @@ pub(crate) struct Authorization {
     pub(super) token: Option<mcpvisor_auth::credential::AccessToken>,
 }
 
+/// What happened to the credential in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "auth"),
+    expect(dead_code, reason = "the credential of a config is never renewed")
+)]
+pub(crate) enum CredentialChange {
+    /// Another one is in use.
+    Replaced,
+    /// It has expired, and nothing renews it.
+    Expired,
+}
+
 impl Authorization {
+    /// No headers beside those of the config, or no credential at all.
+    pub(super) fn without_headers(revision: CredentialRevision) -> Self {
+        Self {
+            revision,
+            ..Self::default()
+        }
+    }
+
     /// Notes that the server accepted it.
     pub(crate) fn mark_accepted(&self) {
         #[cfg(feature = "auth")]
@@ -53,20 +73,16 @@ impl From<mcpvisor_auth::credential::AccessToken> for Authorization {
     }
 }
 
-/// Without the feature `auth`, nothing is learned from a challenge.
-#[cfg(not(feature = "auth"))]
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Challenge {
-    pub(crate) scopes: Option<Vec<String>>,
-}
+/// The number of the credential that a server of the config starts with.
+pub(super) const FIRST_STATIC: CredentialRevision = CredentialRevision(1);
 
-#[cfg(not(feature = "auth"))]
-impl Challenge {
-    pub(crate) fn parse<'v>(_values: impl IntoIterator<Item = &'v str>) -> Self {
-        Self::default()
-    }
-
-    pub(crate) fn needs_step_up(&self) -> bool {
-        false
+/// The failure of a server that requires another credential.
+pub(super) fn authorization_failure(
+    message: impl Into<String>,
+    action: Action,
+) -> PermanentFailure {
+    PermanentFailure {
+        fault: Fault::new(FaultClass::Authorization, message.into()),
+        action,
     }
 }

@@ -8,10 +8,10 @@ use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::RenewalFailure;
 use tokio::time::Instant;
 
-use super::authorization::Authorization;
+use super::authorization::{Authorization, CredentialChange};
 use super::config::DEFAULT_HELPER_TTL;
 use super::headers_helper;
-use super::server_auth::{fix_config, transient};
+use super::oauth_credential::{fix_config, sleep_until, transient};
 use crate::mutex::lock;
 
 /// The headers of a helper program.
@@ -40,8 +40,10 @@ impl HelperCredential {
         }
     }
 
-    pub(super) fn command(&self) -> &[String] {
-        &self.command
+    /// Its headers may differ at every run, so the program stands for them.
+    pub(super) fn identity(&self) -> Vec<String> {
+        let words = self.command.iter().cloned();
+        std::iter::once("helper".to_owned()).chain(words).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, HelperState> {
@@ -53,7 +55,7 @@ impl HelperCredential {
     }
 
     /// When the cached headers expire.
-    pub(super) fn due(&self) -> Option<Instant> {
+    fn due(&self) -> Option<Instant> {
         self.state().read_at.and_then(|at| at.checked_add(self.ttl))
     }
 
@@ -76,6 +78,17 @@ impl HelperCredential {
             return Err(fix_config(problem));
         }
         Ok(renewed)
+    }
+
+    /// Waits until it prints other headers. Runs it when they expire.
+    pub(super) async fn next_change(&self, from: CredentialRevision) -> CredentialChange {
+        while self.current().revision == from {
+            sleep_until(self.due()).await;
+            if self.fresh().await.is_err() {
+                tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+            }
+        }
+        CredentialChange::Replaced
     }
 
     /// Runs the program, unless another caller just did. The same headers keep their revision.

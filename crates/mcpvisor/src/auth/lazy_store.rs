@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -90,6 +91,18 @@ impl CredentialStore for LazyStore {
     fn mark(&self, server_url: &str, account: &str) -> BoxFuture<'static, io::Result<StoreMark>> {
         let (this, url, account) = (self.clone(), server_url.to_owned(), account.to_owned());
         async move { this.open().await?.mark(&url, &account).await }.boxed()
+    }
+
+    fn check_writable(&self) -> BoxFuture<'static, io::Result<()>> {
+        let this = self.clone();
+        async move { this.open().await?.check_writable().await }.boxed()
+    }
+
+    fn folder(&self) -> Option<PathBuf> {
+        match self.0.opened.get() {
+            Some(Ok(store)) => store.folder(),
+            Some(Err(_)) | None => None,
+        }
     }
 
     fn name(&self) -> &'static str {

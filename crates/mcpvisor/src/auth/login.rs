@@ -7,10 +7,12 @@ use mcpvisor_auth::credential::Credential;
 use mcpvisor_auth::login::{self, Login, Revocation};
 use mcpvisor_auth::record::CredentialRecord;
 use mcpvisor_auth::renewal::serves;
+use mcpvisor_auth::store::without_number;
 use mcpvisor_core::ServerName;
 use mcpvisor_core::machine::Action;
 use serde::{Serialize, Serializer};
 
+use super::oauth_credential::{OAuthCredential, make_writable};
 use super::server_auth::ServerAuth;
 use crate::api::handle::ServerHandle;
 use crate::api::status::rfc3339;
@@ -34,6 +36,16 @@ pub enum LoginError {
         server: ServerName,
         /// What is wrong.
         problem: String,
+    },
+    /// Logins cannot be saved.
+    #[error("{server}: logins cannot be saved ({problem}); {action}")]
+    NotWritable {
+        /// Which server.
+        server: ServerName,
+        /// Why not.
+        problem: String,
+        /// What to do about it.
+        action: Action,
     },
     /// The login, the logout or the store failed.
     #[error("{server}: {error}")]
@@ -135,6 +147,20 @@ impl ServerHandle {
         Ok(records.iter().map(account).collect())
     }
 
+    /// Checks that logins can be saved.
+    pub async fn check_token_store(&self) -> Result<(), LoginError> {
+        let store = self.credential()?.store();
+        let Err(error) = store.check_writable().await else {
+            return Ok(());
+        };
+        let action = make_writable(error.kind(), store.folder().as_deref());
+        Err(LoginError::NotWritable {
+            server: self.slot.name().clone(),
+            problem: without_number(&error),
+            action: Action::Custom(action),
+        })
+    }
+
     /// Removes the logins of an account, and revokes their tokens where the issuer can. Returns how
     /// each revocation went.
     pub async fn logout(&self, account: &str) -> Result<Vec<Revocation>, LoginError> {
@@ -170,7 +196,7 @@ impl ServerHandle {
     fn credential(&self) -> Result<Credential, LoginError> {
         let server = self.slot.name().clone();
         match &*self.slot.auth() {
-            ServerAuth::OAuth(credential) => Ok(credential.clone()),
+            ServerAuth::OAuth(OAuthCredential(credential)) => Ok(credential.clone()),
             ServerAuth::Invalid(problem) => Err(LoginError::InvalidConfig {
                 server,
                 problem: problem.to_string(),

@@ -75,7 +75,7 @@ pub(crate) fn spawn(
             let slot = Arc::clone(slot);
             tokio::spawn(task.run(async move || {
                 let auth = ServerAuth::clone(&slot.auth());
-                let authorization = auth.for_connect().await.map_err(OpenFailure::from)?;
+                let authorization = auth.current();
                 slot.add_credential_secrets(&authorization);
                 let (context, limits) = (&slot.host.http, slot.message_limits.clone());
                 HttpLink::open(&endpoint, context, limits, auth, authorization).await
@@ -178,6 +178,8 @@ impl ConnectionTask {
     }
 
     async fn open<L: Link>(&mut self, open: &impl OpenLink<L>) -> Result<L, ConnectionEnd> {
+        #[cfg(feature = "http")]
+        self.prepare_credential().await?;
         // Register secrets before the server can repeat them, and again after the open, which may
         // read more of them.
         self.slot.add_secrets(&self.config);
@@ -212,6 +214,23 @@ impl ConnectionTask {
             .await;
         let problem = self.close(&mut link).await.err();
         ConnectionEnd::Closed { problem }
+    }
+
+    /// Reads the credential, and renews it if it is due. Not part of the open, which is waited for
+    /// when it is cancelled.
+    #[cfg(feature = "http")]
+    async fn prepare_credential(&mut self) -> Result<(), ConnectionEnd> {
+        let auth = self.slot.auth();
+        let prepared = tokio::select! {
+            biased;
+            () = close_requested(&mut self.commands) => {
+                return Err(ConnectionEnd::Closed { problem: None });
+            }
+            prepared = auth.for_connect() => prepared,
+        };
+        prepared
+            .map(drop)
+            .map_err(|failure| faults::open_failed(failure.into(), &self.slot))
     }
 
     /// Renews the credential that the server refused.

@@ -162,6 +162,24 @@ impl ServerSlot {
         self.auth.load_full()
     }
 
+    /// Whether a renewal of its login must not be interrupted: the new token may be lost.
+    pub(crate) fn is_renewing(&self) -> bool {
+        #[cfg(feature = "http")]
+        return self.auth().is_renewing();
+        #[cfg(not(feature = "http"))]
+        false
+    }
+
+    /// Ends renewals of its login for good, and publishes whether it is saved.
+    pub(crate) async fn finish_renewal(&self) {
+        #[cfg(feature = "http")]
+        {
+            let auth = self.auth();
+            auth.finish().await;
+            self.published.set_unsaved_login(auth.unsaved_login());
+        }
+    }
+
     /// Redacts a credential from now on.
     #[cfg(feature = "http")]
     pub(crate) fn add_credential_secrets(&self, authorization: &Authorization) {

@@ -6,7 +6,7 @@ use mcpvisor::{Action, ServerHandle, ServerStatus};
 use super::super::auth::expiry;
 use super::report::Check;
 use crate::failure::needs_authorization;
-use crate::output::action_text;
+use crate::output::{action_text, server_notes};
 
 /// Checks a server that uses logins.
 pub(super) async fn check(server: &ServerHandle, status: &ServerStatus) -> Vec<Check> {
@@ -21,7 +21,10 @@ pub(super) async fn check(server: &ServerHandle, status: &ServerStatus) -> Vec<C
             return vec![Check::bad("token store", error.to_string(), action)];
         }
     };
-    let mut checks = Vec::new();
+    let mut checks: Vec<Check> = token_store(server).await.into_iter().collect();
+    if let Some(note) = server_notes::unsaved_login(status) {
+        checks.push(Check::bad("login", note.text, note.action));
+    }
     if needs_authorization(status) {
         checks.extend(issuer(server).await);
     }
@@ -33,6 +36,20 @@ pub(super) async fn check(server: &ServerHandle, status: &ServerStatus) -> Vec<C
         }
     }
     checks
+}
+
+/// Checks whether a login or a renewed token can be saved.
+async fn token_store(server: &ServerHandle) -> Option<Check> {
+    match server.check_token_store().await {
+        Err(LoginError::NotWritable {
+            problem, action, ..
+        }) => Some(Check::bad(
+            "token store",
+            format!("logins cannot be saved: {problem}"),
+            action_text(server.name().as_str(), &action),
+        )),
+        _ => None,
+    }
 }
 
 /// Checks whether the authorization server can be found.
