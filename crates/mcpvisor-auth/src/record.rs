@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::dpop::binding::BoundTokens;
 use crate::secret::Secret;
 
 /// The version of the stored form.
@@ -39,6 +40,9 @@ pub struct CredentialRecord {
     pub tokens: TokenSet,
     /// The scopes that were granted, in the order of the server.
     pub scopes: Vec<String>,
+    /// The key that the tokens are bound to, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dpop: Option<BoundTokens>,
     /// When a person logged in, in seconds since 1970.
     pub logged_in_at: u64,
     /// Set when the issuer rejected the refresh token with `invalid_grant`. A login replaces it.

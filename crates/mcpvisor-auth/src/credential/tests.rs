@@ -1,3 +1,5 @@
+mod dpop;
+
 use super::*;
 use crate::http_client::HttpError;
 use crate::record::{
@@ -40,6 +42,7 @@ fn record(access: &str, refresh: Option<&str>) -> CredentialRecord {
             expires_at: Some(now() + 3_600),
         },
         scopes: vec!["read".to_owned()],
+        dpop: None,
         logged_in_at: now(),
         rejected: None,
     }
