@@ -1,11 +1,13 @@
-//! What the requests of a link carry, and what a server demands of them.
+//! What the requests of a link carry.
 
 use std::fmt;
 
 use http::header::{HeaderName, HeaderValue};
 #[cfg(feature = "auth")]
-pub(crate) use mcpvisor_auth::challenge::Challenge;
+use mcpvisor_auth::dpop::SCHEME;
 use mcpvisor_core::CredentialRevision;
+
+use super::RequestSigner;
 
 /// What requests carry.
 #[derive(Clone, Default)]
@@ -14,6 +16,8 @@ pub(crate) struct Authorization {
     pub(crate) revision: CredentialRevision,
     /// Its headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Signs each request, if the credential is bound to a key.
+    pub(crate) signer: Option<RequestSigner>,
     /// The token, to note that the server accepted it.
     #[cfg(feature = "auth")]
     pub(super) token: Option<mcpvisor_auth::credential::AccessToken>,
@@ -40,33 +44,17 @@ impl fmt::Debug for Authorization {
 #[cfg(feature = "auth")]
 impl From<mcpvisor_auth::credential::AccessToken> for Authorization {
     fn from(token: mcpvisor_auth::credential::AccessToken) -> Self {
-        let bearer = HeaderValue::try_from(format!("Bearer {}", token.text().expose()));
-        let headers = bearer.ok().map(|mut value| {
+        let scheme = token.signer().map_or("Bearer", |_| SCHEME);
+        let value = HeaderValue::try_from(format!("{scheme} {}", token.text().expose()));
+        let headers = value.ok().map(|mut value| {
             value.set_sensitive(true);
             (http::header::AUTHORIZATION, value)
         });
         Self {
             revision: CredentialRevision(token.revision().0),
             headers: headers.into_iter().collect(),
+            signer: token.signer().cloned(),
             token: Some(token),
         }
-    }
-}
-
-/// Without the feature `auth`, nothing is learned from a challenge.
-#[cfg(not(feature = "auth"))]
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Challenge {
-    pub(crate) scopes: Option<Vec<String>>,
-}
-
-#[cfg(not(feature = "auth"))]
-impl Challenge {
-    pub(crate) fn parse<'v>(_values: impl IntoIterator<Item = &'v str>) -> Self {
-        Self::default()
-    }
-
-    pub(crate) fn needs_step_up(&self) -> bool {
-        false
     }
 }

@@ -17,8 +17,10 @@ mod lazy_store;
 #[cfg(feature = "auth")]
 mod login;
 mod server_auth;
+#[cfg(not(feature = "auth"))]
+mod without_oauth;
 
-pub(crate) use authorization::{Authorization, Challenge};
+pub(crate) use authorization::Authorization;
 #[cfg(feature = "auth")]
 pub use config::{AuthConfig, AuthGrant, IdentityProviderConfig};
 #[cfg(feature = "auth")]
@@ -27,8 +29,21 @@ pub(crate) use lazy_store::LazyStore;
 pub use login::{Account, LoginError};
 pub(crate) use server_auth::{CredentialChange, ServerAuth};
 
+#[cfg(not(feature = "auth"))]
+pub(crate) use without_oauth::{
+    Challenge, INVALID_PROOF, Nonce, PROOF_HEADER, RequestSigner, USE_NONCE,
+};
+
 /// The credential crate: its types appear in logins and accounts.
 #[cfg(feature = "auth")]
 pub use mcpvisor_auth;
+#[cfg(feature = "auth")]
+pub(crate) use mcpvisor_auth::challenge::Challenge;
+#[cfg(feature = "auth")]
+pub use mcpvisor_auth::dpop::binding::DpopMode;
+#[cfg(feature = "auth")]
+pub(crate) use mcpvisor_auth::dpop::{
+    INVALID_PROOF, Nonce, PROOF_HEADER, RequestSigner, USE_NONCE,
+};
 #[cfg(feature = "auth")]
 pub use mcpvisor_auth::store::StoreChoice;

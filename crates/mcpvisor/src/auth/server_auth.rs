@@ -22,7 +22,8 @@ use mcpvisor_core::machine::{Action, Fault, FaultClass, PermanentFailure, Renewa
 #[cfg(feature = "auth")]
 use tokio::time::Instant;
 
-use super::authorization::{Authorization, Challenge};
+use super::Challenge;
+use super::authorization::Authorization;
 #[cfg(feature = "auth")]
 use super::helper_credential::HelperCredential;
 #[cfg(feature = "auth")]
