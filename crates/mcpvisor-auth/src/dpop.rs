@@ -129,7 +129,12 @@ impl ProofKey {
 
     /// Uses the nonce of a response of the issuer from now on. Returns whether it has one.
     pub(crate) fn note_issuer_nonce(&self, headers: &HeaderMap) -> bool {
-        note(&self.0.issuer_nonce, headers).is_some()
+        let nonce = Nonce::of(headers);
+        let has_nonce = nonce.is_some();
+        if has_nonce {
+            *lock(&self.0.issuer_nonce) = nonce;
+        }
+        has_nonce
     }
 
     fn proof(
@@ -187,9 +192,9 @@ impl RequestSigner {
         self.key.proof(method, url, hash, nonce.as_ref())
     }
 
-    /// Uses the nonce of a response from now on, and returns it.
-    pub fn note_nonce(&self, headers: &HeaderMap) -> Option<Nonce> {
-        note(&self.key.0.server_nonce, headers)
+    /// Uses this nonce of the server for requests without one of their own.
+    pub fn share_nonce(&self, nonce: Nonce) {
+        *lock(&self.key.0.server_nonce) = Some(nonce);
     }
 
     /// What all proofs begin with. Without it a proof is useless, so it is redacted.
@@ -200,12 +205,6 @@ impl RequestSigner {
     pub(crate) fn key(&self) -> &ProofKey {
         &self.key
     }
-}
-
-fn note(slot: &Mutex<Option<Nonce>>, headers: &HeaderMap) -> Option<Nonce> {
-    let nonce = Nonce::of(headers)?;
-    *lock(slot) = Some(nonce.clone());
-    Some(nonce)
 }
 
 /// A public key on P-256, in the form that its thumbprint requires (RFC 7638).

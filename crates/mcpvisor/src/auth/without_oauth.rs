@@ -28,6 +28,12 @@ impl Challenge {
 #[derive(Debug, Clone)]
 pub(crate) enum Nonce {}
 
+impl Nonce {
+    pub(crate) fn of(_: &HeaderMap) -> Option<Self> {
+        None
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum RequestSigner {}
 
@@ -41,7 +47,7 @@ impl RequestSigner {
         match *self {}
     }
 
-    pub(crate) fn note_nonce(&self, _: &HeaderMap) -> Option<Nonce> {
+    pub(crate) fn share_nonce(&self, _: Nonce) {
         match *self {}
     }
 

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::config::ConfiguredClient;
-use crate::dpop::ProofKey;
 use crate::dpop::binding::BoundTokens;
 use crate::dpop::tests::verified;
+use crate::dpop::{Nonce, ProofKey};
 use crate::test_tokens::with_nonce;
 use http::Method;
 
@@ -59,8 +59,9 @@ async fn refreshes_prove_the_key_of_the_login_and_remember_nonces() {
     assert_eq!(nonces, [None, n("n1"), n("n2")]);
     assert_eq!(stored(&store).await.dpop, login.dpop);
     // The nonces of the server outlive a token too.
-    let headers = with_nonce(answer("", ""), "server").unwrap();
-    first.signer().unwrap().note_nonce(headers.headers());
+    let response = with_nonce(answer("", ""), "server").unwrap();
+    let nonce = Nonce::of(response.headers()).unwrap();
+    first.signer().unwrap().share_nonce(nonce);
     let current = credential.current().unwrap();
     let url = URL.parse().unwrap();
     let proof = current.signer().unwrap().sign(&Method::POST, &url, None);

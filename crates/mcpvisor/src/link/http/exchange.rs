@@ -274,7 +274,7 @@ impl Exchange {
                 Step::Reading(reader) => {
                     let mut event = ready!(reader.poll(cx));
                     if let ExchangeEvent::Ended(ended) = &mut event {
-                        if self.nonce_retry.begin(&ended.outcome) {
+                        if self.nonce_retry.begin() {
                             self.send_again(ended.conn.take());
                             continue;
                         }
@@ -343,8 +343,12 @@ impl Exchange {
     ) -> Option<ExchangeEvent> {
         let (head, body) = response.into_parts();
         conn.note_keep_alive(&head.headers);
-        let signer = self.outgoing.headers.signer.as_ref();
-        self.nonce_retry.note(signer, &head.headers);
+        let sent = &self.outgoing.headers;
+        let challenge = challenge_in(&head, sent);
+        let proof = ProofRefusal::of(sent.signer.as_ref(), challenge.as_deref());
+        if let Some(signer) = &sent.signer {
+            self.nonce_retry.note(signer, &head.headers, proof);
+        }
         let status = head.status;
         let redirect = match status.is_redirection().then(|| self.redirect_path(&head)) {
             Some(Ok(path)) => {
@@ -364,19 +368,15 @@ impl Exchange {
                 let cursor = self.outgoing.resume_from.take().unwrap_or_default();
                 BodyKind::Events(EventParser::new(cursor, self.max_event_bytes()))
             }
-            Ok(ResponseKind::Refusal) => {
-                let sent = &self.outgoing.headers;
-                let challenge = challenge_in(&head, sent);
-                BodyKind::Refusal(HttpRefusal {
-                    status,
-                    retry_after: head.headers.get(RETRY_AFTER).and_then(parse_retry_after),
-                    redirect,
-                    credential: sent.credential,
-                    proof: ProofRefusal::of(sent.signer.as_ref(), challenge.as_deref()),
-                    challenge,
-                    body: Vec::new(),
-                })
-            }
+            Ok(ResponseKind::Refusal) => BodyKind::Refusal(HttpRefusal {
+                status,
+                retry_after: head.headers.get(RETRY_AFTER).and_then(parse_retry_after),
+                redirect,
+                credential: self.outgoing.headers.credential,
+                challenge,
+                proof,
+                body: Vec::new(),
+            }),
             Err(problem) => return Some(self.end(ExchangeOutcome::Unreadable(problem))),
         };
         // The `initialized` notification counts as received when its response is complete, so that
@@ -387,9 +387,10 @@ impl Exchange {
         let large = Arc::clone(&self.large);
         let reader = BodyReader::new(conn, body, kind, large, self.max_bytes);
         self.step = Step::Reading(Box::new(reader));
-        let reports_head = std::mem::take(&mut self.outgoing.reports_head);
-        (reports_head && status.is_success() && head_counts)
-            .then(|| ExchangeEvent::Head(head.headers.get(headers::SESSION_ID).cloned()))
+        let is_head = status.is_success() && head_counts;
+        // A refused request may be sent again, so this stays set.
+        let reports_head = is_head && std::mem::take(&mut self.outgoing.reports_head);
+        reports_head.then(|| ExchangeEvent::Head(head.headers.get(headers::SESSION_ID).cloned()))
     }
 
     /// Messages on the server stream are small, and no caller waits for them: they must not delay

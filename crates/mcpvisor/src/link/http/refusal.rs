@@ -311,6 +311,23 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_proof_is_no_refused_credential() {
+        for (proof, text) in [
+            (ProofRefusal::Nonce, "refuses the DPoP nonce"),
+            (ProofRefusal::Invalid, "check the clock and the URL"),
+        ] {
+            let mut refusal = refusal(401, "");
+            refusal.proof = Some(proof);
+            let Inbound::Failed { failed, .. } = to_inbound(CallId(1), &refusal, true, false)
+            else {
+                panic!("answered");
+            };
+            assert_eq!(failed.failure, RequestFailure::Denied);
+            assert!(failed.message.contains(text), "{}", failed.message);
+        }
+    }
+
+    #[test]
     fn retry_after_is_parsed_in_seconds_and_as_a_date() {
         let read = |text: &str| parse_retry_after(&HeaderValue::from_str(text).unwrap());
         assert_eq!(read(" 7 "), Some(Duration::from_secs(7)));
