@@ -139,3 +139,38 @@ pub fn unix_seconds(at: SystemTime) -> u64 {
         .unwrap_or(Duration::ZERO)
         .as_secs()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dpop::ProofKey;
+
+    #[test]
+    fn a_record_without_a_key_is_read_and_one_with_a_key_keeps_it() {
+        let stored = json!({
+            "version": 1, "revision": 3, "scopes": ["read"], "logged_in_at": 5,
+            "key": { "server_url": "https://h/mcp", "issuer": "https://as", "resource": null, "account": "" },
+            "client": { "id": "c", "auth_method": "none", "source": "registered" },
+            "endpoints": { "token": "https://as/token" },
+            "tokens": { "access": "a", "obtained_at": 1 },
+        });
+        let mut record: CredentialRecord = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(record.dpop, None);
+        assert_eq!(serde_json::to_value(&record).unwrap(), stored);
+        for access_is_bearer in [false, true] {
+            let key = ProofKey::generate().unwrap();
+            record.dpop = Some(BoundTokens {
+                key,
+                access_is_bearer,
+            });
+            let text = serde_json::to_string(&record).unwrap();
+            assert_eq!(
+                serde_json::from_str::<CredentialRecord>(&text).unwrap(),
+                record
+            );
+            assert!(!format!("{record:?}").contains("PRIVATE"));
+        }
+    }
+}
