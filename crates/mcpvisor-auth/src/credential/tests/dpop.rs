@@ -27,6 +27,15 @@ fn answer(access: &str, token_type: &str) -> Scripted {
     )
 }
 
+/// Replaces the record by what a store on disk would return: a key without nonces.
+async fn reread(store: &MemoryStore) {
+    let record = serde_json::to_value(stored(store).await).unwrap();
+    store
+        .save(serde_json::from_value(record).unwrap())
+        .await
+        .unwrap();
+}
+
 /// The nonce in the proof of the request with this number, which the record's key signed.
 fn proven_nonce(http: &ScriptedHttp, number: usize, record: &CredentialRecord) -> Option<String> {
     let proof = &http.requests()[number].headers["dpop"];
@@ -50,9 +59,11 @@ async fn refreshes_prove_the_key_of_the_login_and_remember_nonces() {
     let (credential, http, store) = credential(Some(login.clone()), script).await;
     let first = credential.fresh().await.unwrap().unwrap();
     assert!(first.signer().is_some());
+    reread(&store).await;
     let second = credential.renew(Some(first.revision())).await.unwrap();
     assert_eq!(second.text().expose(), "a2");
     second.mark_accepted();
+    reread(&store).await;
     credential.renew(Some(second.revision())).await.unwrap();
     let nonces = [0, 1, 2].map(|number| proven_nonce(&http, number, &login));
     let n = |text: &str| Some(text.to_owned());
