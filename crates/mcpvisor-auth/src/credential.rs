@@ -20,8 +20,9 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 pub use crate::access_token::{AccessToken, TokenRevision};
-use crate::challenge::Challenge;
+use crate::challenge::{BindingDemand, Challenge};
 use crate::config::{CredentialConfig, Grant};
+use crate::dpop::binding::DpopMode;
 use crate::error::AuthError;
 use crate::http_client::{HttpClient, SendProgress};
 use crate::record::{CredentialRecord, unix_seconds};
@@ -212,7 +213,7 @@ impl Credential {
         }
         if current
             .as_ref()
-            .is_some_and(AccessToken::is_refused_although_fresh)
+            .is_some_and(|it| it.is_refused_although_fresh() && !self.lacks_key(it, &state))
         {
             return Err(Err(login_needed(
                 "the server refuses a token that was just issued",
@@ -338,7 +339,25 @@ impl Credential {
         let Inner { config, store, .. } = &*self.0;
         let records = store.find(&config.server_url, &config.account).await;
         let records = records.map_err(|problem| AuthError::Store(problem.to_string()))?;
-        Ok(matching_record(config, records))
+        let mut record = matching_record(config, records);
+        // The key in use knows the nonces of the servers.
+        let current = self.current();
+        let key = current.as_ref().and_then(|it| Some(it.signer()?.key()));
+        let bound = record.as_mut().and_then(|record| record.dpop.as_mut());
+        if let (Some(key), Some(bound)) = (key, bound)
+            && *key == bound.key
+        {
+            bound.key = key.clone();
+        }
+        Ok(record)
+    }
+
+    /// Whether the server refuses a token because it is not bound to a key, and the next one is.
+    fn lacks_key(&self, token: &AccessToken, state: &State) -> bool {
+        token.signer().is_none()
+            && state.challenge.binding == BindingDemand::Required
+            && self.0.config.dpop != DpopMode::Never
+            && self.renews_alone()
     }
 
     /// Makes the token of a record current, unless it is already.

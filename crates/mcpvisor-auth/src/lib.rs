@@ -13,6 +13,7 @@ pub mod client;
 pub mod config;
 pub mod credential;
 pub mod discovery;
+pub mod dpop;
 pub mod error;
 #[cfg(test)]
 mod fuzz;

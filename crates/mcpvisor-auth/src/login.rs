@@ -19,6 +19,7 @@ use http::Request;
 use crate::challenge::Challenge;
 use crate::config::{CredentialConfig, Grant};
 use crate::discovery::{Discovered, discover};
+use crate::dpop::binding::Binding;
 use crate::error::AuthError;
 use crate::grants::authorization_code::AuthorizationRequest;
 use crate::http_client::{HttpClient, MAX_RESPONSE_BYTES, METADATA_TIMEOUT, RequestLimits};
@@ -202,6 +203,8 @@ impl Login {
             granted.unwrap_or_default(),
             &self.extra_scopes,
         );
+        let earlier_key = previous.and_then(|record| Some(&record.dpop.as_ref()?.key));
+        let binding = Binding::choose(&self.config, &self.challenge, &discovered, earlier_key)?;
         let client = earlier_client(previous);
         let client = client_for(http, &self.config, &discovered, redirect_uri, client);
         Ok(Session {
@@ -212,6 +215,7 @@ impl Login {
             config: self.config.clone(),
             discovered,
             scopes,
+            binding,
         })
     }
 

@@ -111,7 +111,9 @@ impl HttpClient for ScriptedHttp {
         });
         if script.echoes {
             let body = String::from_utf8_lossy(request.body()).into_owned();
-            let text = format!("{body} {} {:?}", decoded(&body), authorization(&request));
+            let header = |name| request.headers().get(name)?.to_str().ok();
+            let [proof, authorization] = ["dpop", "authorization"].map(header);
+            let text = format!("{proof:?} {body} {} {authorization:?}", decoded(&body));
             let error = json!({ "error": "echo", "error_description": text });
             return async move { json_response(400, error) }.boxed();
         }
@@ -140,10 +142,6 @@ fn decoded(body: &str) -> String {
         .collect()
 }
 
-fn authorization(request: &Request<Bytes>) -> Option<&str> {
-    request.headers().get("authorization")?.to_str().ok()
-}
-
 pub(crate) fn json_response(status: u16, body: Value) -> Scripted {
     text_response(status, &body.to_string())
 }
@@ -151,6 +149,14 @@ pub(crate) fn json_response(status: u16, body: Value) -> Scripted {
 pub(crate) fn text_response(status: u16, body: &str) -> Scripted {
     let response = Response::builder().status(status);
     Ok(response.body(Bytes::from(body.to_owned())).unwrap())
+}
+
+/// A response with a nonce for proofs.
+pub(crate) fn with_nonce(response: Scripted, nonce: &'static str) -> Scripted {
+    let mut response = response?;
+    let nonce = http::HeaderValue::from_static(nonce);
+    response.headers_mut().insert("dpop-nonce", nonce);
+    Ok(response)
 }
 
 /// A store in memory that records what is done, in order.
@@ -284,6 +290,7 @@ pub(crate) fn discovered() -> Discovered {
             token_auth_methods: vec!["none".into()],
             iss_in_response: true,
             supports_metadata_document: false,
+            dpop_algorithms: Vec::new(),
         },
         addresses: AddressPolicy::Public,
     }

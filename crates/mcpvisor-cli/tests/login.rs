@@ -14,7 +14,9 @@ use std::process::Command;
 
 use common::LIMIT;
 use common::world::{Running, World, redirect_of};
-use mcpvisor_testkit::auth_server::{AuthFault, AuthOptions, Endpoint, ProtectedOptions};
+use mcpvisor_testkit::auth_server::{
+    AuthFault, AuthOptions, DpopRule, Endpoint, NonceRule, ProtectedOptions,
+};
 use mcpvisor_testkit::http_server::HttpServer;
 use serde_json::json;
 
@@ -121,6 +123,35 @@ fn a_device_login_waits_for_the_approval() {
         "{ran:?}"
     );
     world.folder.run(&["tools", "shop"]).exits(0);
+}
+
+#[test]
+fn a_login_that_is_bound_to_a_key_serves_the_next_commands() {
+    let auth = AuthOptions {
+        dpop: true,
+        nonces: NonceRule::OneTime,
+        ..AuthOptions::default()
+    };
+    let shop = ProtectedOptions {
+        dpop: DpopRule::Required,
+        nonces: NonceRule::OneTime,
+        ..ProtectedOptions::default()
+    };
+    let world = World::with(auth, shop);
+    world.log_in(&[]);
+    world.folder.run(&["tools", "shop"]).exits(0);
+    world.auth.expire_access_tokens();
+    world.folder.run(&["tools", "shop"]).exits(0);
+    assert_eq!(world.shop.invalid_proofs(), Vec::<String>::new());
+    assert_eq!(world.auth.invalid_proofs(), Vec::<String>::new());
+    // The server accepts the login and asks for nothing; the next one is bound too.
+    world.log_in(&["--scope", "mcp:write"]);
+    world.folder.run(&["tools", "shop"]).exits(0);
+    let listed = world.folder.run(&["auth", "--json"]);
+    assert!(
+        !listed.exits(0).stdout.contains("PRIVATE KEY"),
+        "{listed:?}"
+    );
 }
 
 #[test]

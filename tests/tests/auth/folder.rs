@@ -111,6 +111,7 @@ pub(crate) fn new_login(
             expires_at: Some(now + LIFETIME),
         },
         scopes: scopes.iter().map(|&scope| scope.to_owned()).collect(),
+        dpop: None,
         logged_in_at: now,
         rejected: None,
     }

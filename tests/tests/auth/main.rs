@@ -13,6 +13,7 @@ mod fleet;
 mod audience;
 mod browser;
 mod client_credentials;
+mod dpop;
 mod expiry;
 mod folder;
 mod headers_helper;

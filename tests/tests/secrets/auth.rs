@@ -6,7 +6,10 @@ use std::time::Duration;
 use mcpvisor::auth::mcpvisor_auth::Secret;
 use mcpvisor::auth::{AuthConfig, AuthGrant, IdentityProviderConfig};
 use mcpvisor::{HttpEndpoint, Runtime, ServerHandle, StateName, Transport};
-use mcpvisor_testkit::auth_server::{AuthFault, AuthMethod, AuthServer, Client, Endpoint};
+use mcpvisor_testkit::auth_server::{
+    AuthFault, AuthMethod, AuthOptions, AuthServer, Client, DpopRule, Endpoint, NonceRule,
+    ProtectedOptions,
+};
 use serde_json::json;
 
 use crate::browser::open_in_browser;
@@ -40,6 +43,7 @@ async fn run_all(evidence: &mut Evidence) {
     log_in_and_refresh(evidence).await;
     fail_to_refresh(evidence).await;
     fail_to_log_in(evidence).await;
+    bind_to_a_key(evidence).await;
     work_without_a_person(evidence).await;
     use_helpers(evidence).await;
     assert!(evidence.secrets() > 30, "{} secrets", evidence.secrets());
@@ -75,8 +79,9 @@ fn note_secrets(protected: &Protected, evidence: &mut Evidence) {
     note_secrets_of(&protected.auth, evidence);
     for request in protected.server.received() {
         if let Some(token) = request.header("authorization") {
-            evidence.note_secret(token.trim_start_matches("Bearer "));
+            evidence.note_secret(token.split(' ').next_back().unwrap());
         }
+        note_proof(request.header("dpop"), evidence);
     }
 }
 
@@ -92,7 +97,16 @@ fn note_secrets_of(auth: &AuthServer, evidence: &mut Evidence) {
         for name in SECRET_PARAMETERS {
             evidence.note_secret(request.form.get(name).unwrap_or_default());
         }
+        let proof = request.headers.iter().find(|(name, _)| name == "dpop");
+        note_proof(proof.map(|(_, value)| value.as_str()), evidence);
     }
+}
+
+/// A proof, and the part without which it is useless.
+fn note_proof(proof: Option<&str>, evidence: &mut Evidence) {
+    let proof = proof.unwrap_or_default();
+    evidence.note_secret(proof);
+    evidence.note_secret(proof.split('.').next().unwrap_or_default());
 }
 
 /// Ends a runtime and adds what is left of it.
@@ -148,6 +162,49 @@ async fn log_in_and_refresh(evidence: &mut Evidence) {
     while let Ok(Some(event)) = events.try_recv() {
         evidence.debug("event", &event);
     }
+}
+
+/// Keys and proofs: a login, refusals that repeat the proof, and nonces that are refused.
+async fn bind_to_a_key(evidence: &mut Evidence) {
+    let auth = AuthOptions {
+        dpop: true,
+        nonces: NonceRule::OneTime,
+        ..AuthOptions::default()
+    };
+    let options = ProtectedOptions {
+        dpop: DpopRule::Required,
+        nonces: NonceRule::OneTime,
+        ..ProtectedOptions::default()
+    };
+    let protected = Protected::with(auth, options).await;
+    let (runtime, handle) = protected.started().await;
+    reaches(&handle, StateName::PermanentlyFailed).await;
+    let login = handle.login().unwrap().begin().await.unwrap();
+    let browser = tokio::spawn(open_in_browser(login.authorization_url().to_owned()));
+    let record = login.finish(LONG).await.unwrap();
+    assert_eq!(browser.await.unwrap(), 200);
+    let stored = serde_json::to_value(&record).unwrap();
+    let key = stored["dpop"]["key"].as_str().unwrap();
+    evidence.note_secret(key.lines().nth(1).unwrap());
+    evidence.debug("record", &record);
+    reaches(&handle, StateName::Connected).await;
+    run(&handle, "first").await.unwrap();
+    for fault in [
+        "http-repeat=500",
+        "http-repeat=403",
+        "http-repeat-error=503",
+    ] {
+        protected.server.fault(fault).times(2);
+        evidence.error("repeated", &run(&handle, fault).await.unwrap_err());
+        protected.server.disarm();
+    }
+    protected.auth.fault(AuthFault::RefuseNonces).for_ever();
+    evidence.error("nonce", &run(&handle, "refused").await.unwrap_err());
+    protected.auth.expire_access_tokens();
+    evidence.error("issuer", &run(&handle, "expired").await.unwrap_err());
+    look_at(&handle, evidence).await;
+    evidence.debug("stored record", &protected.record().await);
+    end(runtime, &protected, evidence).await;
 }
 
 async fn fail_to_refresh(evidence: &mut Evidence) {

@@ -14,7 +14,7 @@ use crate::http_client::SendProgress;
 use crate::record::{ClientSource, CredentialRecord, Rejection};
 use crate::renewal::{Lifetime, RefreshFailure, classify_refresh};
 use crate::secret::Secret;
-use crate::token_endpoint::{TokenEndpoint, TokenResponse};
+use crate::token_endpoint::{TokenEndpoint, TokenResponse, TokenType};
 
 /// Attempts to save a new token before it is served from memory alone.
 const SAVE_ATTEMPTS: u32 = 3;
@@ -44,7 +44,8 @@ impl Credential {
         }
         if self.renews_alone() {
             let challenge = self.challenge();
-            let obtained = grants::obtain(&*self.0.http, config, &challenge).await?;
+            let previous = record.as_ref();
+            let obtained = grants::obtain(&*self.0.http, config, &challenge, previous).await?;
             let revision = record.as_ref().map_or(0, |record| record.revision) + 1;
             let obtained = CredentialRecord {
                 revision,
@@ -105,6 +106,7 @@ impl Credential {
             addresses,
             client: &record.client,
             configured: self.0.config.client.as_ref(),
+            proof_key: record.dpop.as_ref().map(|bound| &bound.key),
         };
         endpoint
             .refresh(refresh, record.key.resource.as_deref())
@@ -205,5 +207,8 @@ fn renewed(mut record: CredentialRecord, response: TokenResponse) -> CredentialR
     record.tokens.obtained_at = response.obtained_at;
     record.tokens.expires_at = response.expires_at;
     record.scopes = response.scopes.unwrap_or(record.scopes);
+    if let (Some(bound), Some(token_type)) = (&mut record.dpop, response.token_type) {
+        bound.access_is_bearer = token_type == TokenType::Bearer;
+    }
     record
 }

@@ -1,5 +1,6 @@
 mod finish;
 mod unsaved;
+mod dpop;
 
 use super::*;
 use crate::http_client::HttpError;
@@ -43,6 +44,7 @@ fn record(access: &str, refresh: Option<&str>) -> CredentialRecord {
             expires_at: Some(now() + 3_600),
         },
         scopes: vec!["read".to_owned()],
+        dpop: None,
         logged_in_at: now(),
         rejected: None,
     }

@@ -57,6 +57,9 @@ impl AuthorizationRequest {
             ],
             &scope,
         ));
+        if let Some(binding) = target.binding {
+            query.append_pair("dpop_jkt", binding.key.thumbprint());
+        }
         // OpenID Connect grants offline access only with consent.
         if target.scopes.iter().any(|scope| scope == "offline_access") {
             query.append_pair("prompt", "consent");

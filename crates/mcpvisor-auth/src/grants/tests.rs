@@ -1,5 +1,6 @@
 mod device;
 mod enterprise;
+mod proofs;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ struct Fixture {
     discovered: Discovered,
     client: ClientRecord,
     scopes: Vec<String>,
+    binding: Option<Binding>,
 }
 
 impl Fixture {
@@ -36,6 +38,7 @@ impl Fixture {
             discovered: discovered(),
             client: client(ClientAuthMethod::None),
             scopes: vec!["read".into(), "write".into()],
+            binding: None,
         }
     }
 
@@ -47,6 +50,7 @@ impl Fixture {
             client: &self.client,
             scopes: &self.scopes,
             resource: Some(RESOURCE),
+            binding: self.binding.as_ref(),
         }
     }
 
@@ -241,7 +245,7 @@ async fn a_rejected_assertion_is_not_sent_again() {
 async fn a_grant_with_a_person_is_a_typed_error() {
     let fixture = Fixture::new([]);
     let challenge = Challenge::default();
-    let result = obtain(&fixture.http, &fixture.config, &challenge).await;
+    let result = obtain(&fixture.http, &fixture.config, &challenge, None).await;
     assert!(matches!(result, Err(AuthError::LoginNeeded { .. })));
 }
 

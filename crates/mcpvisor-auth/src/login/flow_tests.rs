@@ -185,7 +185,7 @@ async fn grants_without_a_person_are_discovered_and_obtained() {
         private_key: None,
     });
     let http = script([token("access-1")]);
-    let record = grants::obtain(&http, &config, &Challenge::default())
+    let record = grants::obtain(&http, &config, &Challenge::default(), None)
         .await
         .unwrap();
     assert_eq!(record.client.id, "configured");
@@ -209,7 +209,7 @@ async fn grants_without_a_person_are_discovered_and_obtained() {
                 "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag" }),
     );
     let http = script([id_jag, token("access-2")]);
-    let record = grants::obtain(&http, &config, &Challenge::default())
+    let record = grants::obtain(&http, &config, &Challenge::default(), None)
         .await
         .unwrap();
     assert_eq!(record.tokens.access.expose(), "access-2");

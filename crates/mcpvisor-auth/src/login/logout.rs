@@ -65,6 +65,7 @@ pub(super) async fn revoke(
         addresses,
         client: &record.client,
         configured,
+        proof_key: None,
     };
     match revocation::revoke(&endpoint, url, &record.tokens).await {
         Ok(()) => Revocation::Revoked,

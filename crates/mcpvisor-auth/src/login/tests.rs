@@ -36,6 +36,7 @@ fn session(http: &ScriptedHttp, store: &MemoryStore) -> Session {
         client: client(ClientAuthMethod::None),
         scopes: vec!["read".into(), "write".into()],
         resource: Some(SERVER.into()),
+        binding: None,
     }
 }
 
@@ -50,11 +51,13 @@ fn old_record() -> CredentialRecord {
         obtained_at: 0,
         scopes: None,
         issued_token_type: None,
+        token_type: None,
     };
     let session = session(&http, &store);
     let record = session
         .target()
-        .record(response, std::time::SystemTime::UNIX_EPOCH);
+        .record(response, std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
     CredentialRecord {
         revision: 7,
         ..record

@@ -219,6 +219,16 @@ impl AuthServer {
         self.0.shared.record().most_token_requests
     }
 
+    /// The number of token requests refused for the nonce of their proof.
+    pub fn refused_nonces(&self) -> u64 {
+        self.0.shared.proofs.refused_nonces()
+    }
+
+    /// Why proofs of token requests were not valid.
+    pub fn invalid_proofs(&self) -> Vec<String> {
+        self.0.shared.proofs.invalid_proofs()
+    }
+
     /// What happened to tokens.
     pub fn counters(&self) -> AuthCounters {
         self.0.shared.ledger().counters

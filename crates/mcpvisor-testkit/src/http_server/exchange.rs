@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::control::Shared;
+use super::guard::RequestGuard;
 use super::record::Received;
 use super::wire::{Request, Wire};
 use super::{HttpEra, LostSession, ReplyKind, answers, inject, modern, streams};
@@ -60,6 +61,7 @@ pub(super) async fn serve(
     };
     let guard = shared.guard();
     let intercepted = guard.and_then(|guard| guard.intercept(&received, &message));
+    wire.extra = guard.map_or_else(Vec::new, RequestGuard::response_headers);
     shared.record().received.push(received);
     if let Some(reply) = intercepted {
         return reply.send(wire).await;

@@ -1,10 +1,14 @@
-//! What the requests of a link carry, and what a server demands of them.
+//! What the requests of a link carry.
 
 use std::fmt;
 
 use http::header::{HeaderName, HeaderValue};
+#[cfg(feature = "auth")]
+use mcpvisor_auth::dpop::SCHEME;
 use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Action, Fault, FaultClass, PermanentFailure};
+
+use super::RequestSigner;
 
 /// What requests carry.
 #[derive(Clone, Default)]
@@ -13,6 +17,8 @@ pub(crate) struct Authorization {
     pub(crate) revision: CredentialRevision,
     /// Its headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Signs each request, if the credential is bound to a key.
+    pub(crate) signer: Option<RequestSigner>,
     /// The token, to note that the server accepted it.
     #[cfg(feature = "auth")]
     pub(super) token: Option<mcpvisor_auth::credential::AccessToken>,
@@ -60,14 +66,16 @@ impl fmt::Debug for Authorization {
 #[cfg(feature = "auth")]
 impl From<mcpvisor_auth::credential::AccessToken> for Authorization {
     fn from(token: mcpvisor_auth::credential::AccessToken) -> Self {
-        let bearer = HeaderValue::try_from(format!("Bearer {}", token.text().expose()));
-        let headers = bearer.ok().map(|mut value| {
+        let scheme = token.signer().map_or("Bearer", |_| SCHEME);
+        let value = HeaderValue::try_from(format!("{scheme} {}", token.text().expose()));
+        let headers = value.ok().map(|mut value| {
             value.set_sensitive(true);
             (http::header::AUTHORIZATION, value)
         });
         Self {
             revision: CredentialRevision(token.revision().0),
             headers: headers.into_iter().collect(),
+            signer: token.signer().cloned(),
             token: Some(token),
         }
     }

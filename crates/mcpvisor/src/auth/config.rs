@@ -8,6 +8,7 @@ use mcpvisor_auth::Secret;
 use mcpvisor_auth::config::{
     ConfiguredClient, CredentialConfig, Grant, IdentityProvider, ResourceChoice,
 };
+use mcpvisor_auth::dpop::binding::DpopMode;
 use mcpvisor_core::InvalidSetting;
 
 use crate::api::transport::check::{ADDRESS, is_address, is_program, is_variable, refuse};
@@ -59,6 +60,8 @@ pub struct AuthConfig {
     pub callback_port: Option<u16>,
     /// The redirect URI to register.
     pub redirect_uri: Option<String>,
+    /// Whether the next login binds its tokens to a key (RFC 9449).
+    pub dpop: DpopMode,
     /// The identity provider of [`AuthGrant::Enterprise`].
     pub idp: Option<IdentityProviderConfig>,
     /// A program that prints the headers to send, or a bare token.
@@ -258,6 +261,7 @@ impl AuthConfig {
         config.issuer_exception = self.issuer_exception.clone();
         config.callback_port = self.callback_port;
         config.redirect_uri = self.redirect_uri.clone();
+        config.dpop = self.dpop;
         Ok(config)
     }
 

@@ -106,7 +106,7 @@ impl HelperCredential {
             state.authorization = Authorization {
                 revision: CredentialRevision(current.revision.0 + 1),
                 headers,
-                token: None,
+                ..Authorization::default()
             };
         }
         Ok(state.authorization.clone())

@@ -3,6 +3,7 @@
 use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Action, PermanentFailure, RenewalFailure};
 
+use super::Challenge;
 use super::authorization::{Authorization, CredentialChange, FIRST_STATIC, authorization_failure};
 use crate::api::status::UnsavedLogin;
 use crate::api::transport::Transport;
@@ -79,21 +80,5 @@ impl ServerAuth {
 
     pub(crate) fn authorization_needed(&self, message: String) -> PermanentFailure {
         authorization_failure(message, Action::Authorize)
-    }
-}
-
-/// Nothing is learned from a challenge.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Challenge {
-    pub(crate) scopes: Option<Vec<String>>,
-}
-
-impl Challenge {
-    pub(crate) fn parse<'v>(_values: impl IntoIterator<Item = &'v str>) -> Self {
-        Self::default()
-    }
-
-    pub(crate) fn needs_step_up(&self) -> bool {
-        false
     }
 }

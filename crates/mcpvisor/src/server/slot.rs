@@ -188,6 +188,8 @@ impl ServerSlot {
         // Servers may repeat a value without its scheme.
         let values =
             values.flat_map(|value| [value, value.split(' ').next_back().unwrap_or(value)]);
+        let signer = authorization.signer.as_ref();
+        let values = values.chain(signer.map(|signer| signer.proof_prefix()));
         let secrets = Secrets::new(values.map(OsStr::new), MIN_REDACTED_CHARS);
         self.config.load().add_secrets(secrets);
     }

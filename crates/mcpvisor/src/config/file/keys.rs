@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::raw_entry::RawEntry;
 
-pub(super) use auth::{AUTH, GRANTS, OAUTH, STORES};
+pub(super) use auth::{AUTH, DPOP_MODES, GRANTS, OAUTH, STORES};
 pub(super) use foreign::{EDITOR_COMMAND, FOREIGN, OLD_SPELLINGS};
 pub(super) use server::{CONNECTS, SETTINGS, TRANSPORT};
 
@@ -198,7 +198,7 @@ pub(super) fn is_measure(key: &str) -> bool {
 pub(super) fn is_word(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let choices = STDIO.iter().chain(&HTTP).chain(&PROTOCOLS).chain(&SERVERS);
-        let choices = choices.chain(&GRANTS).chain(&STORES);
+        let choices = choices.chain(&GRANTS).chain(&STORES).chain(&DPOP_MODES);
         let others = ["true", "false", "null", "eager", "lazy", "sse", "inputs"];
         all()
             .map(|key| key.name)

@@ -107,7 +107,7 @@ impl<L: Link> Handshake<'_, L> {
         let busy_or_unauthorized = matches!(
             failed.failure,
             RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. }
-        );
+        ) || failed.status == Some(401);
         let error = failed.error.take();
         let failed = HandshakeError::RequestFailed(Box::new(failed));
         if !is_discover {
@@ -146,7 +146,7 @@ impl<L: Link> Handshake<'_, L> {
             HandshakeError::Refused(_) | HandshakeError::InvalidReply(_) => true,
             HandshakeError::RequestFailed(failed) => match failed.failure {
                 RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. } => false,
-                _ => failed.status != Some(403),
+                _ => !matches!(failed.status, Some(401 | 403)),
             },
             HandshakeError::CloseRequested
             | HandshakeError::LinkDown(_)

@@ -5,6 +5,7 @@
 pub(crate) mod body;
 pub(crate) mod event;
 pub(crate) mod outgoing;
+pub(crate) mod proof;
 mod response;
 pub(crate) mod sse;
 
@@ -27,6 +28,7 @@ use tokio::time::{Instant, Sleep};
 use self::body::{BodyKind, BodyReader, LARGE_MESSAGE};
 use self::event::{Ended, ExchangeEvent, ExchangeOutcome, HttpRefusal, ResumePoint};
 use self::outgoing::{Outgoing, Purpose};
+use self::proof::{NonceRetry, ProofRefusal};
 use self::response::{ResponseKind, classify};
 use self::sse::EventParser;
 use super::headers::{self, LinkHeaders};
@@ -53,6 +55,7 @@ pub(crate) struct Exchange {
     path: PathAndQuery,
     outgoing: Outgoing,
     redirects: u8,
+    nonce_retry: NonceRetry,
     /// The connection was opened for this exchange.
     is_new_conn: bool,
     /// A new connection was closed before anything was sent on it.
@@ -102,6 +105,7 @@ impl Exchange {
             target,
             outgoing,
             redirects: 0,
+            nonce_retry: NonceRetry::default(),
             is_new_conn: false,
             new_conn_closed: false,
             large,
@@ -188,9 +192,22 @@ impl Exchange {
                 self.step = Step::Delayed(delay, Some(Box::new(conn)));
             }
             None => {
-                let request = self.outgoing.to_request(&self.target, &self.path);
+                let nonce = self.nonce_retry.nonce();
+                let request = self.outgoing.to_request(&self.target, &self.path, nonce);
                 self.step = Step::Sending(Box::pin(conn.send(request)));
             }
+        }
+    }
+
+    /// Sends the request again, on the connection that it was refused on if possible.
+    fn send_again(&mut self, conn: Option<Conn>) {
+        let usable = conn.and_then(|mut conn| conn.probe_usable().then_some(conn));
+        match usable {
+            Some(conn) => {
+                self.is_new_conn = false;
+                self.send_on(conn);
+            }
+            None => self.dial(),
         }
     }
 
@@ -257,6 +274,10 @@ impl Exchange {
                 Step::Reading(reader) => {
                     let mut event = ready!(reader.poll(cx));
                     if let ExchangeEvent::Ended(ended) = &mut event {
+                        if self.nonce_retry.begin() {
+                            self.send_again(ended.conn.take());
+                            continue;
+                        }
                         self.step = Step::Done;
                         ended.resume = ended.resume.take().or_else(|| self.take_resume_point());
                     }
@@ -322,6 +343,12 @@ impl Exchange {
     ) -> Option<ExchangeEvent> {
         let (head, body) = response.into_parts();
         conn.note_keep_alive(&head.headers);
+        let sent = &self.outgoing.headers;
+        let challenge = challenge_in(&head, sent);
+        let proof = ProofRefusal::of(sent.signer.as_ref(), challenge.as_deref());
+        if let Some(signer) = &sent.signer {
+            self.nonce_retry.note(signer, &head.headers, proof);
+        }
         let status = head.status;
         let redirect = match status.is_redirection().then(|| self.redirect_path(&head)) {
             Some(Ok(path)) => {
@@ -346,7 +373,8 @@ impl Exchange {
                 retry_after: head.headers.get(RETRY_AFTER).and_then(parse_retry_after),
                 redirect,
                 credential: self.outgoing.headers.credential,
-                challenge: challenge_in(&head, &self.outgoing.headers),
+                challenge,
+                proof,
                 body: Vec::new(),
             }),
             Err(problem) => return Some(self.end(ExchangeOutcome::Unreadable(problem))),
@@ -359,9 +387,10 @@ impl Exchange {
         let large = Arc::clone(&self.large);
         let reader = BodyReader::new(conn, body, kind, large, self.max_bytes);
         self.step = Step::Reading(Box::new(reader));
-        let reports_head = std::mem::take(&mut self.outgoing.reports_head);
-        (reports_head && status.is_success() && head_counts)
-            .then(|| ExchangeEvent::Head(head.headers.get(headers::SESSION_ID).cloned()))
+        let is_head = status.is_success() && head_counts;
+        // A refused request may be sent again, so this stays set.
+        let reports_head = is_head && std::mem::take(&mut self.outgoing.reports_head);
+        reports_head.then(|| ExchangeEvent::Head(head.headers.get(headers::SESSION_ID).cloned()))
     }
 
     /// Messages on the server stream are small, and no caller waits for them: they must not delay
@@ -374,7 +403,8 @@ impl Exchange {
     }
 }
 
-/// What authorization a refusal demands. A server may repeat the token as a scope, which is shown.
+/// What authorization a refusal demands. A server may repeat the token or the proof as a scope,
+/// which is shown.
 fn challenge_in(head: &Parts, sent: &LinkHeaders) -> Option<Box<Challenge>> {
     let demands = matches!(
         head.status,
@@ -385,7 +415,9 @@ fn challenge_in(head: &Parts, sent: &LinkHeaders) -> Option<Box<Challenge>> {
     let mut challenge = demands.then(|| Box::new(Challenge::parse(values)))?;
     let secrets = sent.values().filter(|value| value.is_sensitive());
     let secrets = secrets.filter_map(|value| value.to_str().ok()?.split(' ').next_back());
-    let secrets: Vec<&str> = secrets.filter(|secret| !secret.is_empty()).collect();
+    let proof = sent.signer.as_ref().map(|signer| signer.proof_prefix());
+    let secrets = secrets.chain(proof).filter(|secret| !secret.is_empty());
+    let secrets: Vec<&str> = secrets.collect();
     if let Some(scopes) = &mut challenge.scopes {
         scopes.retain(|scope| !secrets.iter().any(|secret| scope.contains(secret)));
     }

@@ -135,6 +135,7 @@ proptest! {
         let refusal = HttpRefusal {
             credential: mcpvisor_core::CredentialRevision::NONE,
             challenge: None,
+            proof: None,
             status: StatusCode::from_u16(number).unwrap(),
             retry_after: None,
             redirect: None,

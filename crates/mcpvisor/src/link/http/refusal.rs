@@ -13,6 +13,7 @@ use mcpvisor_core::session_evidence::{MAX_SEARCHED_TEXT, SessionEvidence, mentio
 use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::event::HttpRefusal;
+use super::exchange::proof::ProofRefusal;
 use super::redirect::RedirectRefusal;
 use crate::link::codec::decode::decode_error_body;
 use crate::link::{FailedRequest, Inbound};
@@ -84,6 +85,10 @@ pub(super) fn to_inbound(
             RequestFailure::Denied,
             format!("{summary}: {reason}; {action}"),
         );
+    }
+    if let Some(proof) = refusal.proof {
+        let problem = describe_proof_refusal(proof, refusal);
+        return failed(RequestFailure::Denied, format!("{summary}: {problem}"));
     }
     match status {
         StatusCode::UNAUTHORIZED => failed(
@@ -157,6 +162,22 @@ fn describe_redirect(refusal: RedirectRefusal) -> &'static str {
     }
 }
 
+/// Why the proof of a request was refused. Another token would not help.
+fn describe_proof_refusal(proof: ProofRefusal, refusal: &HttpRefusal) -> String {
+    let challenge = refusal.challenge.as_ref();
+    let reason = challenge.and_then(|challenge| challenge.error_description.as_deref());
+    let reason = reason.map(|reason| format!(" ({reason})"));
+    let reason = reason.unwrap_or_default();
+    match proof {
+        ProofRefusal::Nonce => {
+            format!("the server refuses the DPoP nonce that it just sent{reason}")
+        }
+        ProofRefusal::Invalid => format!(
+            "the server refuses the DPoP proof{reason}; check the clock and the URL of the server"
+        ),
+    }
+}
+
 fn summarize(refusal: &HttpRefusal, error: Option<&ErrorData>) -> String {
     let status = refusal.status;
     match error {
@@ -193,6 +214,7 @@ mod tests {
             redirect: None,
             credential: CredentialRevision::NONE,
             challenge: None,
+            proof: None,
             body: body.as_bytes().to_vec(),
         }
     }
@@ -286,6 +308,23 @@ mod tests {
             panic!("{modern:?}");
         };
         assert_eq!(error.code, ErrorCode::METHOD_NOT_FOUND);
+    }
+
+    #[test]
+    fn a_refused_proof_is_no_refused_credential() {
+        for (proof, text) in [
+            (ProofRefusal::Nonce, "refuses the DPoP nonce"),
+            (ProofRefusal::Invalid, "check the clock and the URL"),
+        ] {
+            let mut refusal = refusal(401, "");
+            refusal.proof = Some(proof);
+            let Inbound::Failed { failed, .. } = to_inbound(CallId(1), &refusal, true, false)
+            else {
+                panic!("answered");
+            };
+            assert_eq!(failed.failure, RequestFailure::Denied);
+            assert!(failed.message.contains(text), "{}", failed.message);
+        }
     }
 
     #[test]

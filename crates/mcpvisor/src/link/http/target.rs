@@ -144,10 +144,15 @@ impl Target {
 
     /// The origin, as a connector takes it.
     pub(super) fn origin(&self) -> Uri {
+        self.url(&PathAndQuery::from_static("/"))
+    }
+
+    /// The URL of a path on this origin.
+    pub(super) fn url(&self, path: &PathAndQuery) -> Uri {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(PathAndQuery::from_static("/"));
+        parts.path_and_query = Some(path.clone());
         // Each part comes from a valid address.
         Uri::from_parts(parts).unwrap_or_default()
     }
@@ -164,13 +169,10 @@ impl Target {
 
     /// The target in the request line: the path, or the whole address for a forward proxy.
     pub(crate) fn request_uri(&self, path: &PathAndQuery) -> Uri {
-        let mut parts = http::uri::Parts::default();
-        if self.uses_forward_proxy() {
-            parts.scheme = Some(self.scheme.clone());
-            parts.authority = Some(self.authority.clone());
+        match self.uses_forward_proxy() {
+            true => self.url(path),
+            false => path.clone().into(),
         }
-        parts.path_and_query = Some(path.clone());
-        Uri::from_parts(parts).unwrap_or_default()
     }
 
     /// Whether a proxy sees the requests themselves. For `https` it only tunnels bytes.

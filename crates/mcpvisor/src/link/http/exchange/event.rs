@@ -6,6 +6,7 @@ use http::{HeaderValue, StatusCode};
 use mcpvisor_core::CredentialRevision;
 
 use super::body::BodyMessage;
+use super::proof::ProofRefusal;
 use super::sse::EventCursor;
 use crate::auth::Challenge;
 use crate::link::http::net::conn::Conn;
@@ -69,6 +70,8 @@ pub(crate) struct HttpRefusal {
     pub(crate) credential: CredentialRevision,
     /// What authorization the server demands (401, 403).
     pub(crate) challenge: Option<Box<Challenge>>,
+    /// Whether the proof of a signed request is the reason.
+    pub(crate) proof: Option<ProofRefusal>,
     pub(crate) body: Vec<u8>,
 }
 

@@ -11,7 +11,9 @@ use http_body_util::Full;
 use mcpvisor_core::CallId;
 use tokio::time::Instant;
 
+use super::proof::add_proof;
 use super::sse::EventCursor;
+use crate::auth::Nonce;
 use crate::link::http::headers::LinkHeaders;
 use crate::link::http::net::redial::RedialPolicy;
 use crate::link::http::target::Target;
@@ -86,7 +88,13 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn to_request(&self, target: &Target, path: &PathAndQuery) -> Request<Full<Bytes>> {
+    /// The request to send. Every way to send it ends here, so here it is signed.
+    pub(super) fn to_request(
+        &self,
+        target: &Target,
+        path: &PathAndQuery,
+        nonce: Option<&Nonce>,
+    ) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = target.request_uri(path);
@@ -99,6 +107,9 @@ impl Outgoing {
             headers.remove(CONTENT_TYPE);
         }
         *request.headers_mut() = headers;
+        if let Some(signer) = &self.headers.signer {
+            add_proof(&mut request, signer, target, path, nonce);
+        }
         request
     }
 }

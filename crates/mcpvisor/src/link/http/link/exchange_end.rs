@@ -79,6 +79,10 @@ impl HttpLink {
     /// Learns from a refusal what the server demands. A refused credential is reported here unless
     /// a request carries the report.
     fn note_refusal(&mut self, purpose: Purpose, refusal: &HttpRefusal) -> Option<Inbound> {
+        if refusal.proof.is_some() {
+            // The server says nothing about the token.
+            return None;
+        }
         let challenge = refusal.challenge.as_ref()?;
         self.auth.note_challenge(Challenge::clone(challenge));
         let is_reported = matches!(purpose, Purpose::Request(_) | Purpose::DeleteSession);

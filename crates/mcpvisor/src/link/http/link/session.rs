@@ -159,6 +159,7 @@ impl HttpSession {
 
 fn apply(headers: &mut LinkHeaders, authorization: &Authorization) {
     headers.credential = authorization.revision;
+    headers.signer = authorization.signer.clone();
     for (name, value) in &authorization.headers {
         headers.insert(name.clone(), value.clone());
     }
