@@ -5,8 +5,9 @@
 //! fails. `--quick` measures only instructions and a short sample of wall time. A part
 //! (`instructions`, `calls`, `ready`, `catalog`, `memory`, `recovery`) is measured alone.
 //!
-//! The program runs itself as the server (`server`, `http-server PACKETS`), as a counted client
-//! (`client SIDE WAY CALLERS CALLS`) and as a fleet whose memory is measured (`weigh SIDE WAY`).
+//! The program runs itself as the server (`server`, `http-server PACKETS [TOKEN]`), as a counted
+//! client (`client SIDE WAY CALLERS CALLS`, `authorized-client CREDENTIAL CALLERS CALLS`) and as a
+//! fleet whose memory is measured (`weigh SIDE WAY`).
 
 mod bare;
 mod caller;
@@ -51,12 +52,18 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
     let one_thread = one_thread.enable_all();
     match words {
         ["server"] => one_thread.build()?.block_on(service::serve_stdio())?,
-        ["http-server", packets] => {
-            tokio::runtime::Runtime::new()?.block_on(http::serve(packets))?;
+        ["http-server", packets, token @ ..] => {
+            let served = http::serve(packets, token.first().copied());
+            tokio::runtime::Runtime::new()?.block_on(served)?;
         }
         ["client", side, way, callers, calls] => {
             let load = Load::echo(Callers::Tasks(callers.parse()?), calls.parse()?);
             let client = side::client(side.parse()?, way.parse()?, load);
+            one_thread.build()?.block_on(client)?;
+        }
+        ["authorized-client", credential, callers, calls] => {
+            let load = Load::echo(Callers::Tasks(callers.parse()?), calls.parse()?);
+            let client = http::authorized_client(credential.parse()?, load);
             one_thread.build()?.block_on(client)?;
         }
         ["weigh", side, way] => {
@@ -81,7 +88,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
 async fn measure(plan: &Plan) -> Outcome<usize> {
     let mut table = Table::new(io::stdout())?;
     if plan.has(Part::Instructions) {
-        count_instructions(plan, &mut table)?;
+        count_instructions(plan, &mut table).await?;
     }
     if plan.has(Part::Calls) {
         time_calls(plan, &mut table).await?;
@@ -110,7 +117,7 @@ async fn measure(plan: &Plan) -> Outcome<usize> {
     Ok(table.failed())
 }
 
-fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
+async fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
     if !instructions::available() {
         table.note("instructions: skipped: valgrind not found")?;
         return Ok(());
@@ -122,7 +129,7 @@ fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()>
         table.row(&instructions::compare(way, ONE, Some(gate))?)?;
         table.row(&instructions::compare(way, MANY, None)?)?;
     }
-    http::count_instructions(table)?;
+    http::count_instructions(plan, table).await?;
     if !plan.is_quick() {
         table.row(&fleet::instructions(None)?)?;
     }

@@ -17,6 +17,9 @@ pub(crate) mod gates {
     /// Client instructions of a call over HTTP, compared with bare rmcp with the same pooled
     /// client.
     pub(crate) const HTTP_INSTRUCTIONS: f64 = 1.05;
+    /// Client instructions of a call over HTTP with a stored OAuth token, compared with the same
+    /// token in a header of the config.
+    pub(crate) const OAUTH_INSTRUCTIONS: f64 = 1.02;
     /// Wall time of a call over HTTP, one caller, compared with rmcp's default client.
     pub(crate) const HTTP_ONE: f64 = 0.75;
     /// Wall time of a call over HTTP, many callers, compared with rmcp's default client.

@@ -290,6 +290,25 @@ async fn the_access_token_is_revoked_even_if_the_refresh_token_is_not() {
     revoke(&fixture, None).await.unwrap_err();
 }
 
+#[tokio::test]
+async fn a_server_that_demands_a_secret_in_the_body_gets_an_empty_one() {
+    let answers = [pending("invalid_request"), text_response(200, "")];
+    let mut fixture = Fixture::new(answers);
+    revoke(&fixture, None).await.unwrap();
+    assert_parameters(&fixture.sent(0), &[("client_secret", None)]);
+    assert_parameters(
+        &fixture.sent(1),
+        &[
+            ("token", Some("access-1")),
+            ("client_secret", Some("")),
+            ("client_id", Some("client-1")),
+        ],
+    );
+    fixture = Fixture::new([pending("invalid_request"), pending("invalid_request")]);
+    revoke(&fixture, None).await.unwrap_err();
+    assert_eq!(fixture.http.requests().len(), 2, "once more, not for ever");
+}
+
 proptest! {
     #[test]
     fn checking_a_url_never_panics(url in any::<String>()) {
