@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{TokenResponse, TokenType};
 use crate::dpop::{SCHEME, USE_NONCE};
-use crate::error::AuthError;
+use crate::error::{AuthError, http_code};
 use crate::secret::Secret;
 
 /// The longest lifetime of a token; longer ones are clamped (ten years).
@@ -129,7 +129,7 @@ impl Exchange {
             },
             error: code.unwrap_or_else(|| match success {
                 true => INVALID_RESPONSE.to_owned(),
-                false => format!("http_{}", status.as_u16()),
+                false => http_code(status.as_u16()),
             }),
         }
     }
