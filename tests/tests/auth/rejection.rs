@@ -180,9 +180,9 @@ async fn a_login_with_the_browser_heals_a_server_of_another_runtime() {
             .await
             .unwrap();
     }
-    let accounts = handle.accounts().await.unwrap();
-    assert_eq!(accounts.len(), 1);
-    assert_eq!(accounts[0].store, "file");
+    let logins = handle.accounts().await.unwrap().logins;
+    assert_eq!(logins.len(), 1);
+    assert_eq!((logins[0].store, logins[0].in_use), ("file", true));
     runtime.shutdown(LONG).await;
     elsewhere.shutdown(LONG).await;
 }

@@ -141,8 +141,9 @@ async fn log_in_and_refresh(evidence: &mut Evidence) {
     protected.server.require_for_tool("run", &["mcp:write"]);
     evidence.error("step-up", &run(&handle, "more").await.unwrap_err());
     note_secrets(&protected, evidence);
-    let revocations = handle.logout("").await.unwrap();
-    evidence.debug("revocations", &revocations);
+    let logged_out = handle.logout("", LONG).await.unwrap();
+    assert_eq!(logged_out.revocations.len(), 1);
+    evidence.debug("logout", &logged_out);
     look_at(&handle, evidence).await;
     end(runtime, &protected, evidence).await;
     while let Ok(Some(event)) = events.try_recv() {

@@ -24,7 +24,7 @@ pub use config::{AuthConfig, AuthGrant, IdentityProviderConfig};
 #[cfg(feature = "auth")]
 pub(crate) use lazy_store::LazyStore;
 #[cfg(feature = "auth")]
-pub use login::{Account, LoginError};
+pub use login::{Account, Accounts, LoginError, UnreadableLogin};
 pub(crate) use server_auth::{CredentialChange, ServerAuth};
 
 /// The credential crate: its types appear in logins and accounts.
