@@ -10,7 +10,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::record::{CredentialKey, CredentialRecord};
-use crate::store::{CredentialStore, MemoryStore, StoreLock, StoreMark};
+use crate::store::{CredentialStore, MemoryStore, StoreLock, StoreMark, UnreadableRecord};
 
 /// The folder that it names.
 pub(crate) const FOLDER: &str = "/state/credentials";
@@ -77,8 +77,18 @@ impl CredentialStore for FaultyStore {
         self.unless_broken(self.inner.find(server_url, account))
     }
 
-    fn list(&self) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, String>>>> {
+    fn list(
+        &self,
+    ) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, UnreadableRecord>>>> {
         self.unless_broken(self.inner.list())
+    }
+
+    fn remove_unreadable(
+        &self,
+        server_url: &str,
+        account: &str,
+    ) -> BoxFuture<'static, io::Result<Vec<UnreadableRecord>>> {
+        self.unless_broken(self.inner.remove_unreadable(server_url, account))
     }
 
     fn save(&self, record: CredentialRecord) -> BoxFuture<'static, io::Result<()>> {

@@ -1,4 +1,4 @@
-//! `login`, `logout` and `auth` with a real authorization server.
+//! `login` with a real authorization server.
 
 #![allow(
     clippy::unwrap_used,
@@ -187,52 +187,6 @@ fn a_login_that_takes_too_long_exits_7() {
 }
 
 #[test]
-fn accounts_are_listed_without_tokens_and_logged_out_one_by_one() {
-    let world = World::new();
-    world.log_in(&["--account", "work"]);
-    world.log_in(&["--account", "home"]);
-    let listed = world.folder.run(&["auth", "--json"]);
-    let listed = listed.exits(0).document();
-    let mut accounts: Vec<&str> = listed
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["account"].as_str().unwrap())
-        .collect();
-    accounts.sort_unstable();
-    assert_eq!(accounts, ["home", "work"]);
-    let table = world.folder.run(&["auth"]);
-    assert!(table.exits(0).stdout.contains("in 59 min"), "{table:?}");
-
-    let ran = world.folder.run(&["logout", "shop", "--account", "work"]);
-    assert_eq!(
-        ran.exits(0).stdout,
-        "Logged out of shop as work. The tokens were revoked.\n"
-    );
-    assert_eq!(world.auth.current_tokens().refresh.len(), 1);
-    let again = world.folder.run(&["logout", "shop", "--account", "work"]);
-    assert_eq!(again.exits(0).stdout, "Not logged in to shop as work.\n");
-    let listed = world.folder.run(&["auth", "--json"]).document();
-    assert_eq!(listed.as_array().unwrap().len(), 1);
-}
-
-#[test]
-fn a_logout_removes_tokens_that_cannot_be_revoked() {
-    let world = World::new();
-    world.log_in(&[]);
-    let fault = world.auth.fault(AuthFault::Status(500));
-    fault.on(Endpoint::Revoke).times(10);
-    let connects = world.shop.accepted() + world.shop.unauthorized();
-    let ran = world.folder.run(&["logout", "shop", "--json"]);
-    let document = ran.exits(0).document();
-    assert_eq!(document["removed"], 1);
-    assert!(document["tokens"][0]["failed"].is_string(), "{document}");
-    assert_eq!(world.folder.run(&["auth", "--json"]).document(), json!([]));
-    let now = world.shop.accepted() + world.shop.unauthorized();
-    assert_eq!(now, connects, "the server was connected");
-}
-
-#[test]
 fn a_missing_scope_exits_3_and_names_the_login_that_helps() {
     let world = World::new();
     world.log_in(&[]);
@@ -278,40 +232,6 @@ fn a_server_that_needs_no_login_says_so() {
     assert_eq!(
         world.folder.run(&["logout", "shop"]).exits(0).stdout,
         "Not logged in to shop.\n"
-    );
-}
-
-#[test]
-fn the_doctor_checks_issuer_login_and_scopes() {
-    let world = World::new();
-    let checks = || {
-        let ran = world.folder.run(&["doctor", "shop", "--json"]);
-        let checks = ran.document()["servers"][0]["checks"].clone();
-        let checks = checks.as_array().unwrap().clone();
-        let texts = checks.iter().map(|it| {
-            let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
-            format!("{}: {} {}", text("check"), text("detail"), text("action"))
-        });
-        (ran.code, texts.collect::<Vec<_>>().join("\n"))
-    };
-    let (code, shown) = checks();
-    assert_eq!(code, Some(3), "{shown}");
-    assert!(
-        shown.contains(&format!("issuer: {}", world.auth.issuer())),
-        "{shown}"
-    );
-    assert!(shown.contains("Run `mcpvisor login shop"), "{shown}");
-    world.log_in(&[]);
-    let (code, shown) = checks();
-    assert_eq!(code, Some(0), "{shown}");
-    assert!(shown.contains("login: renewed automatically"), "{shown}");
-    world.runtime.block_on(world.auth.stop());
-    world.folder.run(&["logout", "shop"]).exits(0);
-    let (code, shown) = checks();
-    assert_eq!(code, Some(3), "{shown}");
-    assert!(
-        shown.contains("Check that the authorization server is reachable."),
-        "{shown}"
     );
 }
 

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use crate::file_mark::FileMark;
 use crate::file_ops::{FileOps, read_regular};
 use crate::private_file::{
-    is_stale_temp, make_private_folder, sync_folder, temp_name, write_private,
+    is_stale_temp, make_private_folder, restrict_file, restrict_folder, sync_folder, temp_name,
+    write_private,
 };
 
 /// Size limit of a state file; a larger one is rejected.
@@ -141,6 +142,21 @@ impl StateDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Restricts a folder and the files in it to their owner. Returns the names that others had
+    /// access to; that of the folder is its own. No effect on systems without modes.
+    pub fn restrict(&self, folder: &str) -> io::Result<Vec<String>> {
+        let mut exposed = Vec::new();
+        if restrict_folder(&self.path(folder))? {
+            exposed.push(folder.to_owned());
+        }
+        for name in self.list(folder, "")? {
+            if restrict_file(&self.path(folder).join(&name))? {
+                exposed.push(name);
+            }
+        }
+        Ok(exposed)
     }
 
     /// Locks a folder against writers of other processes. Readers need no lock, because files are

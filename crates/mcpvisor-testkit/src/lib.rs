@@ -25,6 +25,7 @@
 // The callers are tests, so the test kit reports by panicking.
 #![allow(clippy::panic, reason = "a failed expectation of a test is a panic")]
 
+mod armed_faults;
 pub mod auth_server;
 pub mod badserver;
 pub mod delay;

@@ -100,6 +100,7 @@ async fn save_login(state: &Path, url: &str, token: String) -> Outcome<()> {
     let now = unix_seconds(SystemTime::now());
     let issuer = "http://127.0.0.1:1";
     let record = CredentialRecord {
+        dpop: None,
         version: RECORD_VERSION,
         revision: 1,
         key: CredentialKey {

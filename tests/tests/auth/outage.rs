@@ -6,7 +6,7 @@ use mcpvisor::{Action, CallError, FaultClass, Known, StateName, Transport};
 use mcpvisor_testkit::auth_server::{AuthFault, Endpoint};
 
 use crate::folder::new_login;
-use crate::protected::{LONG, Protected, run, run_within, web};
+use crate::protected::{LONG, Protected, run, run_within};
 
 /// Calls until one is answered.
 async fn recovers(handle: &mcpvisor::ServerHandle) {
@@ -95,12 +95,7 @@ async fn a_slow_token_endpoint_delays_only_calls_of_its_server_and_never_beyond_
     let other = Protected::new().await;
     let other_login = new_login(&other.auth, &other.server, &["mcp"]);
     protected.folder.save(&other_login).await;
-    let builder = protected.builder();
-    let builder = builder.server(web("web", Transport::http(protected.server.url())));
-    let builder = builder.server(web("other", Transport::http(other.server.url())));
-    let runtime = builder.start().await.unwrap();
-    runtime.ready(LONG).await.unwrap();
-    let [handle, neighbour] = ["web", "other"].map(|name| runtime.server(name).unwrap());
+    let (runtime, [handle, neighbour]) = protected.connected_beside(&other).await;
     let slow = AuthFault::Delay(Duration::from_secs(4));
     protected.auth.fault(slow).on(Endpoint::Token).once();
     protected.auth.expire_access_tokens();

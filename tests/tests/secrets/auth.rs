@@ -16,6 +16,7 @@ use crate::browser::open_in_browser;
 use crate::canary;
 use crate::evidence::Evidence;
 use crate::fleet::reaches;
+use crate::folder::CLIENT;
 use crate::protected::{LONG, Protected, run, web};
 use crate::traced_run::run_traced;
 
@@ -155,8 +156,9 @@ async fn log_in_and_refresh(evidence: &mut Evidence) {
     protected.server.require_for_tool("run", &["mcp:write"]);
     evidence.error("step-up", &run(&handle, "more").await.unwrap_err());
     note_secrets(&protected, evidence);
-    let revocations = handle.logout("").await.unwrap();
-    evidence.debug("revocations", &revocations);
+    let logged_out = handle.logout("", LONG).await.unwrap();
+    assert_eq!(logged_out.revocations.len(), 1);
+    evidence.debug("logout", &logged_out);
     look_at(&handle, evidence).await;
     end(runtime, &protected, evidence).await;
     while let Ok(Some(event)) = events.try_recv() {
@@ -315,7 +317,7 @@ async fn work_without_a_person(evidence: &mut Evidence) {
         provider.id_token_env = ID_TOKEN.to_owned();
         let mut auth = AuthConfig::default();
         auth.grant = grant;
-        auth.client_id = Some(crate::folder::CLIENT.to_owned());
+        auth.client_id = Some(CLIENT.to_owned());
         auth.client_secret_env = (grant == AuthGrant::JwtBearer).then(|| ID_TOKEN.to_owned());
         auth.idp = Some(provider);
         let endpoint = Transport::http(protected.server.url()).auth(auth);
@@ -347,8 +349,37 @@ async fn use_helpers(evidence: &mut Evidence) {
         std::fs::write(&file, script).unwrap();
         let path = file.to_str().unwrap().to_owned();
         auth.headers_helper = Some(vec!["sh".to_owned(), path]);
+        evidence.debug("config", &auth);
         let endpoint = Transport::http(protected.server.url()).auth(auth);
         settle(&protected, endpoint, evidence).await;
         std::fs::remove_file(&file).unwrap();
     }
+    // A `${VAR}` in the command of a helper: its value is secret wherever it occurs.
+    let value = canary("variable");
+    evidence.note_secret(&value);
+    let echo = ["sh", "-c", &format!("echo {value} {value}")].map(str::to_owned);
+    for command in [vec![format!("/no/such/{value}")], echo.to_vec()] {
+        let mut auth = AuthConfig::default();
+        auth.headers_helper = Some(command);
+        evidence.debug("config", &auth);
+        let endpoint = Transport::http(protected.server.url()).secret(&value);
+        settle(&protected, endpoint.auth(auth), evidence).await;
+    }
+    // A server that repeats what the helper printed.
+    let resource = protected.server.resource();
+    let issued = protected
+        .auth
+        .issue_tokens(CLIENT, &["mcp"], Some(&resource));
+    let bearer = format!("Bearer {}", issued.0);
+    let headers = json!({ "Authorization": bearer, "X-Key": canary("key") });
+    let file = protected.folder.0.with_extension("json");
+    std::fs::write(&file, headers.to_string()).unwrap();
+    let command = ["cat", file.to_str().unwrap()].map(str::to_owned);
+    let mut auth = AuthConfig::default();
+    auth.headers_helper = Some(command.to_vec());
+    protected.server.fault("http-repeat=403").for_ever();
+    let endpoint = Transport::http(protected.server.url()).auth(auth);
+    settle(&protected, endpoint, evidence).await;
+    assert!(protected.server.injected("tools/call") > 0);
+    std::fs::remove_file(&file).unwrap();
 }

@@ -1,6 +1,6 @@
+mod dpop;
 mod finish;
 mod unsaved;
-mod dpop;
 
 use super::*;
 use crate::http_client::HttpError;

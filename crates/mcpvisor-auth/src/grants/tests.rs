@@ -131,6 +131,26 @@ fn a_query_of_the_endpoint_is_kept_and_a_fragment_is_not() {
 }
 
 #[test]
+fn parameters_of_ours_replace_those_of_the_endpoint() {
+    let mut fixture = Fixture::new([]);
+    let endpoint = "https://as.example.com/authorize?tenant=a&client_id=evil&redirect_uri=evil\
+        &state=evil&code_challenge=evil&code_challenge_method=plain&scope=evil&resource=evil\
+        &response%5Ftype=token&client_id&flag&&ui=%20b+c";
+    fixture.discovered.server.authorization_endpoint = Some(endpoint.into());
+    let url = authorization_request().url(&fixture.target()).unwrap();
+    assert!(!url.contains("evil"), "{url}");
+    let (_, query) = url.split_once('?').unwrap();
+    let own = "tenant=a&flag&ui=%20b+c&response_type=code&";
+    assert!(query.starts_with(own), "others stay as they are: {query}");
+    let names: Vec<_> = form_urlencoded::parse(query.as_bytes())
+        .map(|(name, _)| name.into_owned())
+        .collect();
+    let unique: std::collections::BTreeSet<_> = names.iter().collect();
+    assert_eq!(unique.len(), names.len(), "{names:?}");
+    assert_eq!(names.len(), 3 + 8);
+}
+
+#[test]
 fn an_issuer_without_pkce_or_web_endpoint_is_refused() {
     let problem = |change: fn(&mut Fixture)| {
         let mut fixture = Fixture::new([]);

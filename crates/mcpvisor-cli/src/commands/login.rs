@@ -124,7 +124,7 @@ async fn is_optional(
     };
     let requested = args.device || args.account.is_some() || !args.scopes.is_empty();
     let accounts = server.accounts().await.map_err(Failure::unexpected)?;
-    let stored = accounts.iter().any(|it| it.account == account);
+    let stored = accounts.logins.iter().any(|it| it.account == account);
     Ok(!refused && !requested && !stored)
 }
 
@@ -155,7 +155,7 @@ async fn saved(server: &ServerHandle, record: &CredentialRecord) -> Result<Accou
     let accounts = server.accounts().await.map_err(Failure::unexpected)?;
     let key = &record.key;
     let is_new = |it: &Account| it.account == key.account && it.issuer == key.issuer;
-    let saved = accounts.into_iter().find(is_new);
+    let saved = accounts.logins.into_iter().find(is_new);
     saved.ok_or_else(|| Failure::unexpected("the login was not stored"))
 }
 
@@ -187,6 +187,10 @@ impl Document<'_> {
             Some(left) => format!(" Expires in {left}."),
             None => String::new(),
         };
-        format!("Logged in to {server}{name}{scopes}.{expires}\n")
+        let unused = match account.in_use || account.account.is_empty() {
+            true => String::new(),
+            false => format!(" {server} uses another account: set \"auth.account\" in its entry."),
+        };
+        format!("Logged in to {server}{name}{scopes}.{expires}{unused}\n")
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn with_action_text(mut status: ServerStatus, action: Option<String>)
 }
 
 /// A fragment as a sentence.
-fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|first| first.to_ascii_uppercase());
     let text: String = first.into_iter().chain(chars).collect();

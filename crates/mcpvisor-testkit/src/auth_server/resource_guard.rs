@@ -103,7 +103,7 @@ impl ResourceGuard {
     fn metadata(&self, request: &Received, path: &str) -> WireReply {
         let auth = self.auth();
         let form = Form::default();
-        let faults = auth.faults().take(Endpoint::ResourceMetadata, &form);
+        let faults = auth.faults().take_for(Endpoint::ResourceMetadata, &form);
         let mut reply = match faults.replacement(&request.path) {
             Some(reply) => reply,
             None => {
@@ -230,7 +230,7 @@ impl ResourceGuard {
             return Some(self.refuse(401, None, hint));
         };
         let auth = self.auth();
-        let faults = auth.faults().take(Endpoint::Mcp, &Form::default());
+        let faults = auth.faults().take_for(Endpoint::Mcp, &Form::default());
         if let Some(reply) = faults.replacement(&request.path) {
             return Some(reply);
         }

@@ -101,7 +101,7 @@ impl AuthServer {
 
     /// Builds a fault: `auth.fault(AuthFault::Status(500)).times(2)`.
     pub fn fault(&self, fault: AuthFault) -> AuthFaultBuilder<'_> {
-        AuthFaultBuilder::new(self, fault)
+        AuthFaultBuilder::new(&self.0.shared.faults, fault)
     }
 
     /// Disarms all faults.
@@ -111,7 +111,7 @@ impl AuthServer {
 
     /// The number of faults injected.
     pub fn injected(&self) -> u64 {
-        self.0.shared.faults().injected()
+        self.0.shared.faults().taken()
     }
 
     /// Registers a client.

@@ -30,7 +30,7 @@ pub(super) struct Shared {
     origin: OnceLock<String>,
     options: Mutex<AuthOptions>,
     ledger: Mutex<Ledger>,
-    faults: Mutex<FaultQueue>,
+    pub(super) faults: Mutex<FaultQueue>,
     record: Mutex<Record>,
     protected: Mutex<Option<(WeakHttpServer, Weak<ResourceGuard>)>>,
     pub(super) proofs: ProofVerifier,
@@ -215,7 +215,7 @@ async fn serve(wire: &mut Wire, shared: &Shared, request: Request) -> io::Result
         record.requests.len() - 1
     };
     let _open = (endpoint == Endpoint::Token).then(|| OpenTokenRequest::count(shared));
-    let faults = shared.faults().take(endpoint, &form);
+    let faults = shared.faults().take_for(endpoint, &form);
     tokio::time::sleep(faults.delay()).await;
     let reply = match faults.replacement(&request.path) {
         Some(reply) => reply,

@@ -15,6 +15,7 @@ use super::guard::RequestGuard;
 use super::listener::Listener;
 use super::record::{Received, Record};
 use super::{HttpOptions, LostSession, other_origin};
+use crate::armed_faults::{self, ArmedFaults};
 use crate::eventually::eventually;
 
 /// Queued commands for open streams; a lagging stream skips the oldest.
@@ -54,6 +55,7 @@ impl Drop for Owner {
 pub(super) struct Shared {
     options: Mutex<HttpOptions>,
     state: Mutex<State>,
+    faults: Mutex<ArmedFaults<MethodFault>>,
     record: Mutex<Record>,
     streams: broadcast::Sender<StreamCommand>,
     frozen: watch::Sender<bool>,
@@ -68,7 +70,6 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct State {
     sessions: HashSet<String>,
-    armed: Vec<ArmedFault>,
     /// Replies that wait for the client to resume their stream.
     parked: HashMap<String, String>,
     cancelled: HashSet<String>,
@@ -78,13 +79,19 @@ struct State {
     ttl_ms: u64,
 }
 
+/// A fault, and which requests it affects.
 #[derive(Debug, Clone)]
-struct ArmedFault {
+pub struct MethodFault {
     fault: HttpFault,
     /// The JSON-RPC method, or the HTTP method if there is no message.
     on: String,
-    /// How many more requests it affects; `None` is unlimited.
-    left: Option<u32>,
+}
+
+impl MethodFault {
+    fn affects(&self, method: &str) -> bool {
+        let handshake = matches!(method, "initialize" | "server/discover");
+        self.on == method || (self.on == "*" && !handshake)
+    }
 }
 
 /// A command to all open streams.
@@ -111,6 +118,7 @@ impl HttpServer {
         let shared = Arc::new(Shared {
             options: Mutex::new(options),
             state: Mutex::default(),
+            faults: Mutex::default(),
             record: Mutex::default(),
             streams: broadcast::Sender::new(STREAM_BUFFER),
             frozen: watch::Sender::new(false),
@@ -207,15 +215,17 @@ impl HttpServer {
     /// Builds a fault.
     pub fn fault_builder(&self, fault: HttpFault) -> FaultBuilder<'_> {
         FaultBuilder {
-            server: self,
-            fault,
-            on: "tools/call".to_owned(),
+            faults: &self.0.shared.faults,
+            fault: MethodFault {
+                fault,
+                on: "tools/call".to_owned(),
+            },
         }
     }
 
     /// Disarms all faults and unfreezes the server.
     pub fn disarm(&self) {
-        self.0.shared.state().armed.clear();
+        lock(&self.0.shared.faults).disarm();
         self.freeze(false);
     }
 
@@ -333,45 +343,14 @@ impl HttpServer {
 }
 
 /// A fault that is not armed yet.
-#[derive(Debug)]
-#[must_use = "a fault strikes once it is armed with `once`, `times` or `for_ever`"]
-pub struct FaultBuilder<'a> {
-    server: &'a HttpServer,
-    fault: HttpFault,
-    on: String,
-}
+pub type FaultBuilder<'a> = armed_faults::FaultBuilder<'a, MethodFault>;
 
 impl FaultBuilder<'_> {
     /// Affects requests of this JSON-RPC method, or of this HTTP method if there is no message. The
     /// default is tool calls; `*` is every request except the handshake.
     pub fn on(mut self, method: &str) -> Self {
-        method.clone_into(&mut self.on);
+        method.clone_into(&mut self.fault.on);
         self
-    }
-
-    /// Affects the next request.
-    pub fn once(self) {
-        self.arm(Some(1));
-    }
-
-    /// Affects this many requests.
-    pub fn times(self, times: u32) {
-        self.arm(Some(times));
-    }
-
-    /// Affects all requests from now on.
-    pub fn for_ever(self) {
-        self.arm(None);
-    }
-
-    fn arm(self, left: Option<u32>) {
-        let Self { server, fault, on } = self;
-        server
-            .0
-            .shared
-            .state()
-            .armed
-            .push(ArmedFault { fault, on, left });
     }
 }
 
@@ -447,18 +426,17 @@ impl Shared {
 
     /// The fault for a request of this method, if one is armed.
     pub(super) fn take_fault(&self, method: &str) -> Option<HttpFault> {
-        let handshake = matches!(method, "initialize" | "server/discover");
-        let mut state = self.state();
-        let matches = |armed: &ArmedFault| {
-            armed.left != Some(0) && (armed.on == method || (armed.on == "*" && !handshake))
+        let mut found = false;
+        // The first one alone.
+        let first = |fault: &MethodFault| {
+            let takes = !found && fault.affects(method);
+            found |= takes;
+            takes
         };
-        let armed = state.armed.iter_mut().find(|armed| matches(armed))?;
-        armed.left = armed.left.map(|left| left - 1);
-        let fault = armed.fault;
-        drop(state);
+        let taken = lock(&self.faults).take(first).pop()?;
         let mut record = self.record();
         *record.injected.entry(method.to_owned()).or_default() += 1;
-        Some(fault)
+        Some(taken.fault)
     }
 
     /// Stores a reply until its stream is resumed after this event.

@@ -1,6 +1,7 @@
 //! How a server is authorized, as its config says.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,7 +30,9 @@ pub(crate) const DEFAULT_HELPER_TTL: Duration = Duration::from_secs(300);
 /// auth.scopes = Some(vec!["repo".to_owned()]);
 /// let github = Transport::http("https://example.com/mcp").auth(auth);
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+///
+/// `Debug` shows the grant alone: a config may have put the value of a variable in any text.
+#[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuthConfig {
     /// The account, where a server is used with several.
@@ -68,6 +71,14 @@ pub struct AuthConfig {
     pub headers_helper: Option<Vec<String>>,
     /// How long its headers are used.
     pub headers_helper_ttl: Option<Duration>,
+}
+
+impl fmt::Debug for AuthConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthConfig")
+            .field("grant", &self.grant)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How tokens are obtained.

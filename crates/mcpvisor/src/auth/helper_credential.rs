@@ -1,5 +1,6 @@
 //! The headers of a helper program, cached for a configured time.
 
+use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -14,8 +15,7 @@ use super::headers_helper;
 use super::oauth_credential::{fix_config, sleep_until, transient};
 use crate::mutex::lock;
 
-/// The headers of a helper program.
-#[derive(Debug)]
+/// The headers of a helper program. `Debug` hides its command, which may contain secrets.
 pub(crate) struct HelperCredential {
     command: Vec<String>,
     ttl: Duration,
@@ -28,6 +28,12 @@ pub(crate) struct HelperCredential {
 struct HelperState {
     authorization: Authorization,
     read_at: Option<Instant>,
+}
+
+impl fmt::Debug for HelperCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HelperCredential").finish_non_exhaustive()
+    }
 }
 
 impl HelperCredential {

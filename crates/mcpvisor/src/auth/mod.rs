@@ -31,7 +31,7 @@ pub use config::{AuthConfig, AuthGrant, IdentityProviderConfig};
 #[cfg(feature = "auth")]
 pub(crate) use lazy_store::LazyStore;
 #[cfg(feature = "auth")]
-pub use login::{Account, LoginError};
+pub use login::{Account, Accounts, LoginError, UnreadableLogin};
 #[cfg(feature = "auth")]
 pub(crate) use server_auth::ServerAuth;
 #[cfg(not(feature = "auth"))]

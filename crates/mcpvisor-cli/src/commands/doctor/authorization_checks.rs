@@ -1,9 +1,9 @@
 //! Checks of a server's authorization: issuer, token store, logins and scopes.
 
 use mcpvisor::auth::{Account, LoginError};
-use mcpvisor::{Action, ServerHandle, ServerStatus};
+use mcpvisor::{Action, Runtime, ServerHandle, ServerStatus};
 
-use super::super::auth::expiry;
+use super::super::auth::{UNASSIGNED_ACTION, expiry, unassigned_files, unreadable_action};
 use super::report::Check;
 use crate::failure::needs_authorization;
 use crate::output::{action_text, server_notes};
@@ -29,7 +29,17 @@ pub(super) async fn check(server: &ServerHandle, status: &ServerStatus) -> Vec<C
         checks.extend(issuer(server).await);
     }
     let configured = server.configured_account().unwrap_or_default();
-    for account in &accounts {
+    let has_login = accounts.logins.iter().any(|it| it.in_use);
+    checks.extend(accounts.unreadable.iter().map(|login| {
+        let detail = format!("{} {}", login.file.display(), login.problem);
+        let action = unreadable_action(server, login);
+        // The server fails for it unless it has a newer login, or uses another account.
+        match has_login || login.account != configured {
+            true => Check::warning("login", detail, action),
+            false => Check::bad("login", detail, action),
+        }
+    }));
+    for account in &accounts.logins {
         checks.push(login(server, account));
         if account.account == configured {
             checks.extend(scopes(server, account));
@@ -50,6 +60,16 @@ async fn token_store(server: &ServerHandle) -> Option<Check> {
         )),
         _ => None,
     }
+}
+
+/// Checks whether the token store has files that cannot be read and belong to no server.
+pub(super) async fn unassigned(runtime: &Runtime) -> Vec<Check> {
+    let files = unassigned_files(runtime).await.unwrap_or_default();
+    let warnings = files.iter().map(|file| {
+        let detail = format!("{} {}", file.path.display(), file.problem);
+        Check::warning("token store", detail, UNASSIGNED_ACTION)
+    });
+    warnings.collect()
 }
 
 /// Checks whether the authorization server can be found.
