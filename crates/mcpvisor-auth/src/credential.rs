@@ -210,13 +210,13 @@ impl Credential {
         if state.is_closed {
             return Err(Err(interrupted()));
         }
-        if current
-            .as_ref()
-            .is_some_and(AccessToken::is_refused_although_fresh)
+        if let Some(token) = &current
+            && token.is_refused_although_fresh()
         {
-            return Err(Err(login_needed(
-                "the server refuses a token that was just issued",
-            )));
+            let issuer = token.issuer();
+            return Err(Err(login_needed(format!(
+                "the server refuses a token that {issuer} just issued"
+            ))));
         }
         if let Some((at, reason)) = &state.retry_at
             && let Some(retry_in) = at.checked_duration_since(Instant::now())
@@ -236,18 +236,7 @@ impl Credential {
         let progress = request.clone();
         let task = tokio::spawn(async move {
             let outcome = this.run_renewal(refused, &progress).await;
-            let mut state = this.state();
-            state.renewal = None;
-            match &outcome {
-                Ok(_) => (state.failures, state.retry_at) = (0, None),
-                Err(AuthError::LoginNeeded { .. }) => {}
-                Err(error) => {
-                    state.failures += 1;
-                    let at = Instant::now() + retry_delay(state.failures);
-                    state.retry_at = Some((at, error.to_string()));
-                }
-            }
-            outcome
+            this.renewal_ended(outcome)
         });
         let abort = task.abort_handle();
         let outcome = task.map(|joined| joined.unwrap_or_else(|_| Err(interrupted())));
@@ -256,6 +245,33 @@ impl Credential {
             task: abort,
             request,
         }
+    }
+
+    /// Notes the outcome of the renewal. After a failure the next one has to wait.
+    fn renewal_ended(
+        &self,
+        outcome: Result<AccessToken, AuthError>,
+    ) -> Result<AccessToken, AuthError> {
+        let mut state = self.state();
+        state.renewal = None;
+        let error = match outcome {
+            Ok(token) => {
+                (state.failures, state.retry_at) = (0, None);
+                return Ok(token);
+            }
+            Err(error @ AuthError::LoginNeeded { .. }) => return Err(error),
+            Err(error) => error,
+        };
+        state.failures += 1;
+        let retry_in = retry_delay(state.failures);
+        state.retry_at = Some((Instant::now() + retry_in, error.to_string()));
+        Err(match error {
+            error @ AuthError::RenewalFailed { .. } => AuthError::Unavailable {
+                reason: error.to_string(),
+                retry_in,
+            },
+            error => error,
+        })
     }
 
     /// Reads the store if it changed, and adopts its token.
@@ -368,9 +384,9 @@ impl Credential {
     }
 }
 
-fn login_needed(reason: &str) -> AuthError {
+fn login_needed(reason: impl Into<String>) -> AuthError {
     AuthError::LoginNeeded {
-        reason: reason.to_owned(),
+        reason: reason.into(),
     }
 }
 

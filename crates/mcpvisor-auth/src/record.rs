@@ -122,7 +122,7 @@ pub struct TokenSet {
 pub struct Rejection {
     /// When, in seconds since 1970.
     pub at: u64,
-    /// The error of the issuer, without secrets.
+    /// The error of the issuer, without secrets, such as `invalid_grant: expired`.
     pub reason: String,
     /// The issuer does not know the client any more: the next login registers again.
     #[serde(default)]

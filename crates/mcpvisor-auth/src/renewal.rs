@@ -124,6 +124,7 @@ pub fn classify_refresh(error: &AuthError) -> RefreshFailure {
         | AuthError::Http { .. }
         | AuthError::LoginNeeded { .. }
         | AuthError::Unavailable { .. }
+        | AuthError::RenewalFailed { .. }
         | AuthError::Invalid(_)
         | AuthError::Store(_)
         | AuthError::Cancelled(_) => RefreshFailure::Transient,

@@ -252,6 +252,10 @@ impl From<CallError> for Failure {
                 let message = join_sentences([Some(message), action()]);
                 (exit_of(&error), error.code(), message)
             }
+            // The text says when to try again.
+            CallError::Refused {
+                retry_in: Some(_), ..
+            } => (Exit::Authorization, AUTHORIZATION, error.to_string()),
             CallError::Refused {
                 class: FaultClass::Authorization,
                 ..

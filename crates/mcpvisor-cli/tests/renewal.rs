@@ -85,6 +85,45 @@ fn a_deadline_waits_for_a_renewal_and_saves_its_token() {
     assert_login_survived(&world, 1);
 }
 
+#[test]
+fn a_rejected_login_says_who_rejected_it_and_what_to_run() {
+    let world = expired();
+    let auth = &world.auth;
+    auth.fault(AuthFault::InvalidGrant(400))
+        .on(Endpoint::Token)
+        .once();
+    let ran = world.folder.run(&["call", "shop", "echo"]);
+    let issuer = auth.issuer();
+    let problem = format!("the login was rejected by {issuer} (invalid_grant");
+    ran.exits(3).says(&format!("mcpvisor: shop: {problem}"));
+    ran.says("Run `mcpvisor login shop");
+    // The next run does not ask the issuer again.
+    let ran = world.folder.run(&["status", "--json"]);
+    let status = ran.exits(0).document();
+    let message = status[0]["last_error"]["message"].as_str().unwrap();
+    assert!(message.starts_with(&problem), "{message}");
+    assert_eq!(status[0]["last_error"]["class"], "authorization");
+    assert_eq!(auth.token_requests("refresh_token"), 1);
+    let ran = world.folder.run(&["doctor"]);
+    let check = format!("login: rejected by {issuer} (invalid_grant");
+    assert!(ran.exits(3).stdout.contains(&check), "{ran:?}");
+}
+
+#[test]
+fn an_issuer_that_fails_is_named_and_no_login_is_suggested() {
+    let world = expired();
+    let auth = &world.auth;
+    auth.fault(AuthFault::Status(500))
+        .on(Endpoint::Token)
+        .for_ever();
+    let ran = world.folder.run(&["call", "shop", "echo"]);
+    let issuer = auth.issuer();
+    let problem = format!("{issuer} cannot renew the login right now (HTTP 500)");
+    ran.exits(3).says(&format!("mcpvisor: shop: {problem}"));
+    assert!(!ran.stderr.contains("mcpvisor login"), "{ran:?}");
+    assert!(!ran.stderr.contains("http_500"), "{ran:?}");
+}
+
 /// Runs a command that can write no byte to a file, as on a full disk.
 fn run_without_space(world: &World, args: &[&str]) -> Ran {
     let command = world.folder.command(args);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mcpvisor::{CallError, FaultClass, Known, StateName, Transport};
+use mcpvisor::{Action, CallError, FaultClass, Known, StateName, Transport};
 use mcpvisor_testkit::auth_server::{AuthFault, Endpoint};
 
 use crate::folder::new_login;
@@ -29,10 +29,20 @@ async fn an_authorization_server_that_is_down_refuses_calls_for_a_while_and_cost
     protected.auth.expire_access_tokens();
     let error = run(&handle, "refused").await.unwrap_err();
     assert_eq!(error.known(), Known::Refused);
-    let CallError::Refused { class, .. } = error else {
+    let text = error.to_string();
+    assert!(text.contains("); try again in "), "{text}");
+    let issuer = protected.auth.issuer();
+    let cannot = format!("web: refused tools/call: {issuer} cannot renew the login right now (");
+    assert!(text.starts_with(&cannot), "{text}");
+    assert_eq!(error.action(), Some(Action::RetryLater));
+    let CallError::Refused {
+        class, retry_in, ..
+    } = error
+    else {
         panic!("{error:?}");
     };
     assert_eq!(class, FaultClass::Authorization);
+    assert!(retry_in.is_some());
     assert_eq!(handle.status().state, StateName::Connected);
     assert_eq!(protected.record().await, before, "the login is kept");
     protected.auth.resume().await;

@@ -66,6 +66,9 @@ async fn a_rejected_login_fails_the_server_at_once_and_a_login_elsewhere_heals_i
     })
     .await;
     assert_eq!(fault.class, FaultClass::Authorization);
+    let issuer = protected.auth.issuer();
+    let rejected = format!("the login was rejected by {issuer} (invalid_grant");
+    assert!(fault.message.starts_with(&rejected), "{fault}");
     let status = handle.status();
     assert_eq!(status.state, StateName::PermanentlyFailed);
     let scopes = vec!["mcp".to_owned()];

@@ -52,12 +52,15 @@ impl Credential {
             };
             return Ok(self.keep(obtained, record.as_ref()).await);
         }
-        let record = record.ok_or_else(|| login_needed("no login is stored"))?;
+        let record =
+            record.ok_or_else(|| login_needed("401 Unauthorized: the server requires a login"))?;
         if let Some(rejection) = &record.rejected {
-            return Err(login_needed(&rejection.reason));
+            return Err(rejected_login(&record.key.issuer, rejection));
         }
         let Some(refresh) = record.tokens.refresh.clone() else {
-            return Err(login_needed("the token expired and cannot be refreshed"));
+            return Err(login_needed(
+                "the login has expired, and the issuer gave no token to renew it",
+            ));
         };
         self.refresh(record, &refresh, progress).await
     }
@@ -117,15 +120,23 @@ impl Credential {
         record: CredentialRecord,
         error: AuthError,
     ) -> Result<AccessToken, AuthError> {
+        let not_renewed = |cause| {
+            let issuer = record.key.issuer.clone();
+            Err(AuthError::RenewalFailed { issuer, cause })
+        };
         let client_unknown = match classify_refresh(&error) {
             RefreshFailure::GrantRejected => false,
             RefreshFailure::ClientRejected if record.client.source == ClientSource::Registered => {
                 true
             }
             // The config can be corrected, and the login stays valid.
-            RefreshFailure::ClientRejected
-            | RefreshFailure::OutcomeUnknown
-            | RefreshFailure::Transient => return Err(error),
+            RefreshFailure::ClientRejected => {
+                let cause = error.cause();
+                return not_renewed(format!("the configured client is not accepted: {cause}"));
+            }
+            RefreshFailure::OutcomeUnknown | RefreshFailure::Transient => {
+                return not_renewed(error.cause());
+            }
         };
         // A writer that ignores the lock, such as a restored backup, may have replaced it.
         if let Some(stored) = self.read_store().await?
@@ -134,20 +145,21 @@ impl Credential {
         {
             return Ok(self.publish(&stored, false));
         }
-        let reason = error.to_string();
+        let rejection = Rejection {
+            at: now(),
+            reason: error.cause(),
+            client_unknown,
+        };
+        let login_needed = rejected_login(&record.key.issuer, &rejection);
         let rejected = CredentialRecord {
             revision: record.revision + 1,
-            rejected: Some(Rejection {
-                at: now(),
-                reason: reason.clone(),
-                client_unknown,
-            }),
+            rejected: Some(rejection),
             ..record.clone()
         };
         if let Err(problem) = self.save(&rejected, Some(&record)).await {
             tracing::warn!(%problem, "a rejected login could not be marked");
         }
-        Err(login_needed(&reason))
+        Err(login_needed)
     }
 
     /// Saves a new token, then publishes it. If it cannot be saved, it is used from memory.
@@ -195,6 +207,14 @@ impl Credential {
     async fn addresses(&self) -> Result<AddressPolicy, AuthError> {
         addresses_of_url(&*self.0.http, &self.0.config.server_url).await
     }
+}
+
+fn rejected_login(issuer: &str, rejection: &Rejection) -> AuthError {
+    let reason = &rejection.reason;
+    login_needed(match rejection.client_unknown {
+        true => format!("{issuer} does not know the client of the login any more ({reason})"),
+        false => format!("the login was rejected by {issuer} ({reason})"),
+    })
 }
 
 /// The record after a refresh. Without a new refresh token the old one stays valid.

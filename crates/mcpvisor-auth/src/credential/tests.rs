@@ -9,7 +9,7 @@ use crate::record::{
 };
 use crate::secret::Secret;
 use crate::store::{CredentialStore as _, MemoryStore};
-use crate::test_tokens::{Scripted, ScriptedHttp, json_response};
+use crate::test_tokens::{Scripted, ScriptedHttp, json_response, text_response};
 use serde_json::json;
 
 const URL: &str = "https://mcp.example.com/mcp";
@@ -156,6 +156,47 @@ async fn an_unknown_client_is_forgotten() {
     let first = credential.fresh().await.unwrap().unwrap();
     credential.renew(Some(first.revision())).await.unwrap_err();
     assert!(stored(&store).await.rejected.unwrap().client_unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_names_the_issuer_what_happened_and_what_follows() {
+    let rejected = json!({ "error": "invalid_grant", "error_description": "it was used before" });
+    let unreachable = Err(HttpError::NotSent("connection refused".to_owned()));
+    let unavailable = |why: &str| {
+        format!("https://as.example.com cannot renew the login right now ({why}); retrying in 1 s")
+    };
+    for (response, expected) in [
+        (
+            refused("invalid_grant"),
+            "login needed: the login was rejected by https://as.example.com (invalid_grant)"
+                .to_owned(),
+        ),
+        (
+            json_response(400, rejected),
+            "login needed: the login was rejected by https://as.example.com (invalid_grant: it was \
+             used before)"
+                .to_owned(),
+        ),
+        (
+            refused("invalid_client"),
+            "login needed: https://as.example.com does not know the client of the login any more \
+             (invalid_client)"
+                .to_owned(),
+        ),
+        (
+            refused("temporarily_unavailable"),
+            unavailable("temporarily_unavailable"),
+        ),
+        (text_response(500, "oops"), unavailable("HTTP 500")),
+        (unreachable, unavailable("connection refused")),
+    ] {
+        let (credential, _, _) = credential(Some(record("a1", Some("r1"))), [response]).await;
+        let first = credential.fresh().await.unwrap().unwrap();
+        for _ in 0..2 {
+            let error = credential.renew(Some(first.revision())).await.unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value};
 
 use super::TokenResponse;
-use crate::error::AuthError;
+use crate::error::{AuthError, http_code};
 use crate::secret::Secret;
 
 /// The longest lifetime of a token; longer ones are clamped (ten years).
@@ -119,7 +119,7 @@ impl Exchange {
             },
             error: code.unwrap_or_else(|| match success {
                 true => INVALID_RESPONSE.to_owned(),
-                false => format!("http_{}", status.as_u16()),
+                false => http_code(status.as_u16()),
             }),
         }
     }

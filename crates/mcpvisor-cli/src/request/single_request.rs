@@ -142,6 +142,10 @@ fn with_usage(error: CallError, usage: Option<&str>, server: &ServerHandle) -> F
         CallError::Answered { error, .. } if error.code == ErrorCode::INVALID_PARAMS
     );
     let failure = match &error {
+        // A login would not help.
+        CallError::Refused {
+            retry_in: Some(_), ..
+        } => error.into(),
         CallError::Refused {
             class: FaultClass::Authorization,
             ..

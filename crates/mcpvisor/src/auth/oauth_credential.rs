@@ -138,10 +138,13 @@ impl OAuthCredential {
 
     fn failure(&self, error: AuthError) -> RenewalFailure {
         match error {
-            AuthError::LoginNeeded { reason } => RenewalFailure::Permanent(authorization_failure(
-                format!("401 Unauthorized ({reason})"),
-                self.action(),
-            )),
+            AuthError::LoginNeeded { reason } => {
+                RenewalFailure::Permanent(authorization_failure(reason, self.action()))
+            }
+            AuthError::Unavailable { reason, retry_in } => {
+                let fault = Fault::new(FaultClass::Authorization, reason);
+                RenewalFailure::Transient(fault.with_retry_in(retry_in))
+            }
             AuthError::Invalid(problem) => fix_config(&problem),
             AuthError::Refused { status, .. }
                 if self.0.renews_alone() && (400..500).contains(&status) =>

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::ConnectionEnd;
 #[cfg(feature = "http")]
-use mcpvisor_core::machine::RenewalFailure;
+use mcpvisor_core::machine::{Fault, RenewalFailure};
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CredentialRevision, Generation};
 use ractor::ActorRef;
@@ -246,8 +246,9 @@ impl ConnectionTask {
         };
         renewed.map(drop).map_err(|failure| match failure {
             RenewalFailure::Permanent(failure) => ConnectionEnd::Permanent(failure),
+            // The machine decides when to connect again.
             RenewalFailure::Transient(fault) => ConnectionEnd::Failed {
-                fault,
+                fault: Fault::new(fault.class, fault.message),
                 retry_after: None,
             },
         })

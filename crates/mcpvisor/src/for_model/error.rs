@@ -55,6 +55,7 @@ fn said(error: &CallError) -> String {
         }
         CallError::Refused {
             class: FaultClass::Authorization,
+            retry_in: None,
             ..
         } => format!("{server} needs the authorization of a person. {DO_NOT_RETRY}"),
         CallError::Refused { cause, .. } => {

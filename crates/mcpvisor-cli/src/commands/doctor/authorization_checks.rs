@@ -73,7 +73,7 @@ fn login(server: &ServerHandle, account: &Account) -> Check {
     let left = expiry(account);
     let expired = left.as_deref() == Some("0 s") && !account.refreshable;
     let problem = match &account.rejected {
-        Some(reason) => Some(format!("{name}rejected: {reason}")),
+        Some(reason) => Some(format!("{name}rejected by {} ({reason})", account.issuer)),
         None if expired => Some(format!("{name}expired")),
         None => None,
     };

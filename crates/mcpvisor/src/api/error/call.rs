@@ -59,7 +59,7 @@ pub enum CallError {
         stderr: Option<Arc<str>>,
     },
     /// The server rejected the request before running it.
-    #[error("{server}: refused {method}: {cause}{}", summarize_stderr(.stderr.as_deref()))]
+    #[error("{server}: refused {method}: {cause}{}{}", try_again(*.retry_in), summarize_stderr(.stderr.as_deref()))]
     Refused {
         /// Which server.
         server: ServerName,
@@ -74,6 +74,9 @@ pub enum CallError {
         /// The scopes that a login has to request, if the server named them (403
         /// `insufficient_scope`).
         scopes: Vec<String>,
+        /// When a retry may help, if nothing has to be done before: the issuer could not renew the
+        /// login for now.
+        retry_in: Option<Duration>,
     },
     /// The deadline or the idle timeout passed. If the request was sent, it was cancelled at the
     /// server and its outcome is unknown.
@@ -323,6 +326,12 @@ fn whether_sent(sent: bool, cause: Option<&str>, stderr: Option<&str>) -> String
     }
 }
 
+fn try_again(retry_in: Option<Duration>) -> String {
+    retry_in.map_or_else(String::new, |retry_in| {
+        format!("; try again in {} s", retry_in.as_secs().max(1))
+    })
+}
+
 fn cause(fault: Option<&Fault>) -> String {
     fault.map_or_else(String::new, |fault| format!(": {fault}"))
 }
@@ -373,6 +382,9 @@ impl CallError {
         match self {
             Self::NotSent { reason, .. } => reason.action(),
             Self::HeldBack { .. } => Some(Action::ApproveTool),
+            Self::Refused {
+                retry_in: Some(_), ..
+            } => Some(Action::RetryLater),
             Self::Refused {
                 class: FaultClass::Authorization,
                 ..
