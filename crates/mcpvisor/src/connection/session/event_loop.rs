@@ -146,7 +146,7 @@ impl<'a, L: Link> Session<'a, L> {
             match next {
                 Some(Command::Close) | None => return Err(CloseRequested),
                 Some(Command::Start(call)) => self.start_call(call),
-                Some(Command::Abandon { call, outcome }) => self.abandon(call, outcome),
+                Some(Command::Abandon { call, outcome }) => self.abandon(call, *outcome),
                 Some(Command::Internal(request)) => self.start_internal(*request),
                 #[cfg(feature = "http")]
                 Some(Command::UpdateHeaders(endpoint)) => self.link.update_endpoint(&endpoint),
