@@ -14,9 +14,7 @@ use std::process::Command;
 
 use common::LIMIT;
 use common::world::{Running, World, redirect_of};
-use mcpvisor_testkit::auth_server::{
-    AuthFault, AuthOptions, DpopRule, Endpoint, NonceRule, ProtectedOptions,
-};
+use mcpvisor_testkit::auth_server::{AuthOptions, DpopRule, Endpoint, NonceRule, ProtectedOptions};
 use mcpvisor_testkit::http_server::HttpServer;
 use serde_json::json;
 

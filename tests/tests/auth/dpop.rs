@@ -322,7 +322,7 @@ async fn a_bearer_token_for_a_server_that_requires_a_key_fails_the_login_and_sto
     let error = login.finish(LONG).await.unwrap_err();
     assert!(error.to_string().contains("bearer token"), "{error}");
     drop(browser);
-    assert_eq!(handle.accounts().await.unwrap(), []);
+    assert_eq!(handle.accounts().await.unwrap().logins, []);
     runtime.shutdown(LONG).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mcpvisor::{Action, CallError, FaultClass, Known, StateName, Transport};
+use mcpvisor::{Action, CallError, FaultClass, Known, StateName};
 use mcpvisor_testkit::auth_server::{AuthFault, Endpoint};
 
 use crate::folder::new_login;
