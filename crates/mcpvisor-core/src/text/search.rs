@@ -14,7 +14,7 @@ mod ranking;
 
 pub use self::index::{Document, Index};
 pub use self::query::{MAX_QUERY, MAX_QUERY_TERMS, Query};
-pub use self::ranking::{Hit, search};
+pub use self::ranking::{EXACT_NAME, Hit, search};
 
 #[cfg(test)]
 mod fuzz;

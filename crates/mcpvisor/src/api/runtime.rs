@@ -25,7 +25,7 @@ use self::builder::load_cached_catalogs;
 pub(crate) use self::builder::{check_connects, default_governor};
 pub(crate) use self::drivers::check_drivers;
 pub use self::weak::WeakRuntime;
-use crate::api::client::{self, ClientBuilder};
+use crate::api::client::{Client, ClientBuilder};
 use crate::api::error::{ControlError, NotReady, ServerNotReady, UnknownServer, UnknownTool};
 use crate::api::events::{EventBus, Events};
 use crate::api::handle::ServerHandle;
@@ -218,8 +218,8 @@ impl Runtime {
         self.lifeline.catalogs.changes()
     }
 
-    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or
-    /// null for none.
+    /// Calls a tool by its exposed name, such as `github__search`, or one of the
+    /// [`meta_tools`](Client::meta_tools). `arguments` is an object, or null for none.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) -> Result<(), Box<dyn std::error::Error>> {
@@ -232,9 +232,7 @@ impl Runtime {
         exposed: &str,
         arguments: impl Into<Value>,
     ) -> Result<Request<CallToolResult>, UnknownTool> {
-        let (slot, tool) = client::resolve(self, exposed)?;
-        let server = self.handle(slot, ClientId::DEFAULT, None, None);
-        Ok(server.call_tool(tool, arguments))
+        Client::default_of(self).call(exposed, arguments)
     }
 
     /// Subscribes to events. [`RuntimeBuilder::events`] includes those of the start.

@@ -16,9 +16,11 @@ const PREFIX_SHARE: f32 = 0.5;
 /// Longer terms of one index that a term of the query finds.
 const MAX_EXPANSIONS: usize = 64;
 
-/// Added to the score of a document whose name is the query, or begins with it. More than a score
-/// without it can be, so that these come first.
-const EXACT_NAME: f32 = 2_000.0;
+/// Added to the score of a document whose name is the query. More than any score without it.
+pub const EXACT_NAME: f32 = 2_000.0;
+
+/// Added to the score of a document whose name begins with the query. More than any score without
+/// it.
 const NAME_PREFIX: f32 = 1_000.0;
 
 /// Characters of a query from which names that begin with it come first.
