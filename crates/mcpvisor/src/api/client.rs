@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mcpvisor_core::names::SEPARATOR;
-use mcpvisor_core::{ClientId, Filter, exposed_name};
+use mcpvisor_core::{ClientId, Filter, Generation, exposed_name};
 use rmcp::model::CallToolResult;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -197,8 +197,9 @@ impl Client {
         let listed = slot.published.catalog();
         let is_known = listed.tool(&tool).is_some() || listed.held(&tool).is_some();
         let handle = self.handle(slot);
+        let is_fresh = listed.generation != Generation::NONE && !listed.stale;
         // What a filter hides is refused as in a direct call, whether or not it exists.
-        let is_unknown = !listed.stale && !is_known && handle.sees(&tool).is_ok();
+        let is_unknown = is_fresh && !is_known && handle.sees(&tool).is_ok();
         (!is_unknown).then(|| handle.call_tool(tool, arguments))
     }
 }
