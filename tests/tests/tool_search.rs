@@ -14,11 +14,11 @@ use fleet::*;
 use mcpvisor::for_model::{self, ModelText};
 use mcpvisor::{
     CallError, Client, Config, FleetCatalog, Known, NotSentReason, Request, Runtime, ServerConfig,
-    StateName, ToolMatch,
+    StateName, ToolMatch, Transport,
 };
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
-use rmcp::model::{CallToolResult, Tool};
+use rmcp::model::{CallToolResult, ServerCapabilities, Tool};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -550,6 +550,30 @@ async fn answers_are_bounded_and_say_what_is_left_out() {
         text.ends_with("[1 too long: only signatures are shown]"),
         "{text}"
     );
+}
+
+/// A server that tells what it is for.
+struct Instructive;
+
+impl rmcp::ServerHandler for Instructive {
+    fn get_info(&self) -> rmcp::model::ServerConfig {
+        let info = rmcp::model::ServerConfig::new(ServerCapabilities::default());
+        info.with_instructions(format!(" Knows\nthe weather. {}", "More. ".repeat(100)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_are_listed_with_the_start_of_their_instructions() {
+    let service = Transport::in_process_with(|| Instructive);
+    let (runtime, _) = ready(server("weather", service)).await;
+    let agent = runtime.client("agent").build();
+    let servers = answer(&agent, SERVERS, json!({})).await;
+    let text = servers.model_text();
+    assert!(
+        text.starts_with("weather (connected): 0 tools. Knows the weather. More."),
+        "{text}"
+    );
+    assert!(text.ends_with('…') && text.len() < 250, "{text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,8 @@
 //! them see the fleet as their client does, and a call through them is a call of the client.
 
 mod answers;
+#[cfg(test)]
+mod fuzz;
 
 use std::sync::Arc;
 

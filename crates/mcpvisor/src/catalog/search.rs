@@ -45,7 +45,7 @@ impl FleetCatalog {
     ///
     /// The catalogs of servers that are asleep or reconnecting are searched too, also those of an
     /// earlier run. A search starts no server. The first one builds an index of every server, about
-    /// 10 µs per tool; later ones only of servers that changed.
+    /// 15 µs per tool; later ones only of servers that changed.
     ///
     /// ```no_run
     /// # fn example(runtime: mcpvisor::Runtime) {

@@ -124,8 +124,8 @@ pub(crate) fn shorten(text: &str, limit: usize) -> String {
 ///
 /// It counts the JSON of name, description and schema: four ASCII characters per token, two of other
 /// alphabets, and three tokens for four characters of scripts without spaces, such as Chinese. For
-/// the 117 tools of GitHub's server that is 2 % to 29 % above OpenAI's `o200k_base` (12 % in
-/// total). Other models count differently, so use it to compare and to budget, not to bill.
+/// the 117 tools of GitHub's server that is 12 % above OpenAI's `o200k_base` in total, and 2 % to
+/// 29 % for most of them. Other models count differently, so use it to compare and to budget, not to bill.
 ///
 /// ```no_run
 /// # use mcpvisor::{Client, FleetCatalog, for_model};

@@ -168,7 +168,10 @@ impl List {
             text += &format!("[{} too long: only signatures are shown]\n", self.shortened);
         }
         if self.dropped > 0 {
-            text += &format!("[{} more did not fit; ask for fewer, or for less detail]\n", self.dropped);
+            text += &format!(
+                "[{} more did not fit; ask for fewer, or for less detail]\n",
+                self.dropped
+            );
         }
         text += &self.notes;
         let content = vec![ContentBlock::text(text.trim_end())];
