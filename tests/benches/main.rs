@@ -3,11 +3,11 @@
 //! `bench [--quick] [--gate] [PART]` prints one table. Instructions are counted under valgrind if
 //! it is installed; wall times alternate between the sides. `--gate` exits with 1 when a gate
 //! fails. `--quick` measures only instructions and a short sample of wall time. A part
-//! (`instructions`, `calls`, `ready`, `catalog`, `memory`, `recovery`) is measured alone.
+//! (`instructions`, `calls`, `ready`, `catalog`, `search`, `memory`, `recovery`) is measured alone.
 //!
 //! The program runs itself as the server (`server`, `http-server PACKETS [TOKEN]`), as a counted
 //! client (`client SIDE WAY CALLERS CALLS`, `authorized-client CREDENTIAL CALLERS CALLS`) and as a
-//! fleet whose memory is measured (`weigh SIDE WAY`).
+//! fleet whose memory is measured (`weigh SIDE WAY`, `weigh-search`).
 
 mod bare;
 mod caller;
@@ -20,6 +20,7 @@ mod ours;
 mod plan;
 mod recovery;
 mod report;
+mod search;
 mod service;
 mod side;
 mod wall;
@@ -73,6 +74,10 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
             // Skips the teardown of the fleet, which is not part of the measurement.
             std::process::exit(0);
         }
+        ["weigh-search"] => {
+            let kib = one_thread.build()?.block_on(search::weigh())?;
+            writeln!(io::stdout(), "{kib}")?;
+        }
         options => {
             let plan = Plan::from_args(options)?;
             let failed = tokio::runtime::Runtime::new()?.block_on(measure(&plan))?;
@@ -103,6 +108,10 @@ async fn measure(plan: &Plan) -> Outcome<usize> {
         let catalog =
             async || catalog::rows(plan, gates::CATALOG_CHANGE_MS, gates::CATALOG_READ_NS).await;
         table.rows(&plan.best(catalog).await?)?;
+    }
+    if plan.has(Part::Search) {
+        let search = async || search::rows(plan, gates::SEARCH).await;
+        table.rows(&plan.best(search).await?)?;
     }
     if plan.has(Part::Memory) {
         for way in [Way::InProcess, Way::Stdio] {

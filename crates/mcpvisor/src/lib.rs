@@ -52,8 +52,8 @@ pub use mcpvisor_core::machine::{Action, Fault, FaultClass};
 pub use mcpvisor_core::settings;
 pub use mcpvisor_core::{
     ClientId, Generation, GovernorSettings, InvalidServerName, InvalidSetting, Known, ListKind,
-    Priority, RetryPolicy, ServerName, ServerSettings, StateName, Suspicion, exposed_name,
-    may_expose,
+    Priority, RESERVED_SERVER_NAME, RetryPolicy, ServerName, ServerSettings, StateName, Suspicion,
+    exposed_name, may_expose,
 };
 /// The crate of the protocol types: `mcpvisor::rmcp::model` has the types that calls, catalogs and
 /// callbacks take and return.
@@ -93,7 +93,7 @@ pub use api::transport::StdioCommand;
 pub use api::transport::Transport;
 pub use catalog::{
     CatalogChanges, Finding, FindingKind, FleetCatalog, FleetTool, ListDiff, ServerCatalog,
-    ServerView,
+    ServerView, ToolMatch,
 };
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};
 pub use fleet::ServerChange;

@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod handle;
+pub(crate) mod meta_tools;
 pub(crate) mod quota;
 pub(crate) mod reply;
 pub(crate) mod request;

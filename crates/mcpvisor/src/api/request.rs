@@ -116,6 +116,16 @@ impl<R> Request<R> {
         }
     }
 
+    /// A request that is answered without a server. Its options have no effect.
+    pub(crate) fn local(
+        answer: impl Future<Output = Result<R, CallError>> + Send + 'static,
+    ) -> Self {
+        Self {
+            options: None,
+            running: Some(Box::pin(answer)),
+        }
+    }
+
     /// Has no effect on a request that was already polled.
     fn set(mut self, set: impl FnOnce(&mut Options)) -> Self {
         if let Some(options) = &mut self.options {

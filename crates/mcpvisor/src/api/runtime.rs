@@ -26,7 +26,7 @@ pub(crate) use self::builder::{check_connects, default_governor};
 pub(crate) use self::drivers::check_drivers;
 pub use self::weak::WeakRuntime;
 use crate::api::agent::Agent;
-use crate::api::client::{self, ClientBuilder};
+use crate::api::client::{Client, ClientBuilder};
 use crate::api::error::{ControlError, NotReady, ServerNotReady, UnknownServer, UnknownTool};
 use crate::api::events::{EventBus, Events};
 use crate::api::handle::ServerHandle;
@@ -76,6 +76,8 @@ pub(crate) struct Lifeline {
     pub(crate) host: Arc<Host>,
     pub(crate) catalogs: Arc<CatalogMerger>,
     next_client: AtomicU32,
+    /// The client of requests without one.
+    pub(crate) default_agent: Arc<Agent>,
     /// Locked during a reload, so that there is one at a time.
     pub(crate) reloading: tokio::sync::Mutex<Governed>,
 }
@@ -235,8 +237,8 @@ impl Runtime {
         self.lifeline.catalogs.changes()
     }
 
-    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or
-    /// null for none.
+    /// Calls a tool by its exposed name, such as `github__search`, or one of the
+    /// [`meta_tools`](Client::meta_tools). `arguments` is an object, or null for none.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) -> Result<(), Box<dyn std::error::Error>> {
@@ -249,9 +251,7 @@ impl Runtime {
         exposed: &str,
         arguments: impl Into<Value>,
     ) -> Result<Request<CallToolResult>, UnknownTool> {
-        let (slot, tool) = client::resolve(self, exposed)?;
-        let server = self.handle(slot, None, None);
-        Ok(server.call_tool(tool, arguments))
+        Client::default_of(self).call(exposed, arguments)
     }
 
     /// Subscribes to events. [`RuntimeBuilder::events`] includes those of the start.

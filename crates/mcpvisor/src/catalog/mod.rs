@@ -10,6 +10,7 @@ mod diff;
 mod findings;
 mod fleet;
 mod merger;
+mod search;
 mod server;
 mod visibility;
 
@@ -20,6 +21,7 @@ pub use diff::ListDiff;
 pub use findings::{Finding, FindingKind};
 pub use fleet::{FleetCatalog, FleetTool, ServerView};
 pub(crate) use merger::CatalogMerger;
+pub use search::ToolMatch;
 pub(crate) use server::ListItems;
 pub use server::ServerCatalog;
 pub(crate) use visibility::visible_catalog;

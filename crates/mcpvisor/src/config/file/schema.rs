@@ -1,5 +1,6 @@
 //! Generates the JSON Schema of a config from the tables of keys.
 
+use mcpvisor_core::RESERVED_SERVER_NAME;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -17,7 +18,11 @@ use super::to_json::duration_text;
 pub fn schema() -> Value {
     let servers = json!({
         "type": "object",
-        "propertyNames": { "minLength": 1, "maxLength": 64, "not": { "pattern": "__" } },
+        "propertyNames": {
+            "minLength": 1,
+            "maxLength": 64,
+            "not": { "pattern": format!("__|^{RESERVED_SERVER_NAME}$") },
+        },
         "additionalProperties": { "$ref": "#/$defs/server" },
     });
     let mut top = Map::new();

@@ -250,9 +250,14 @@ fn a_bad_entry_costs_that_server_only() {
 
 #[test]
 fn a_server_name_that_cannot_be_exposed_is_left_out() {
-    let config = read(r#"{ "mcpServers": { "a__b": { "command": "x" } } }"#);
-    assert!(config.servers.is_empty());
-    assert_eq!(the_problem(&config).0, Severity::Excluded);
+    for (name, reason) in [("a__b", "contains \"__\""), ("mcpvisor", "is reserved")] {
+        let text = format!(r#"{{ "mcpServers": {{ "{name}": {{ "command": "x" }} }} }}"#);
+        let config = read(&text);
+        assert!(config.servers.is_empty());
+        let (severity, message) = the_problem(&config);
+        assert_eq!(severity, Severity::Excluded);
+        assert!(message.contains(reason), "{message}");
+    }
 }
 
 #[test]
