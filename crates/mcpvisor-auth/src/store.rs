@@ -1,7 +1,7 @@
 //! Where credentials are stored.
 //!
 //! [`FileStore`] and [`KeyringStore`] store one file per credential and differ in the encoding alone.
-//! [`choose`] decides between them, once per run. When a token is refreshed is left to the caller.
+//! [`StoreOpener`] decides between them, once per run. When a token is refreshed is left to the caller.
 
 mod choice;
 mod encoding;
@@ -24,7 +24,7 @@ use futures_util::future::BoxFuture;
 
 use crate::record::{CredentialKey, CredentialRecord};
 
-pub use choice::{StoreChoice, StoreError, StoreOpener, choose, is_empty};
+pub use choice::{StoreChoice, StoreError, StoreOpener, is_empty};
 pub use encoding::{PlainEncoding, RecordEncoding, RecordProblem};
 pub use folder::{FileStore, FolderStore};
 pub use keyring::{KEYRING_LOGIN_TIMEOUT, KEYRING_TIMEOUT, Keyring, KeyringError, KeyringSession};

@@ -92,11 +92,16 @@ Examples:
   mcpvisor login github --account work";
 
 pub(super) const LOGOUT: &str = "\
+Tokens that the issuer cannot revoke are removed too, and so are files that cannot be read.
+
 Examples:
   mcpvisor logout github
   mcpvisor logout github --account work";
 
 pub(super) const AUTH: &str = "\
+IN USE marks the login that a server uses: that of the account in its entry. Files that cannot be
+read are listed with what to do about them.
+
 Examples:
   mcpvisor auth
   mcpvisor auth --json";

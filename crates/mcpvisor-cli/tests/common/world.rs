@@ -43,8 +43,13 @@ impl World {
 
     /// Writes the config, with these keys under `auth`. The keyring of the user is not touched.
     pub(crate) fn configure(&self, auth: &Value) {
+        self.configure_store("file", auth);
+    }
+
+    /// Writes the config with this store.
+    pub(crate) fn configure_store(&self, store: &str, auth: &Value) {
         let shop = json!({ "url": self.shop.url(), "auth": auth });
-        let config = json!({ "authStore": "file", "mcpServers": { "shop": shop } });
+        let config = json!({ "authStore": store, "mcpServers": { "shop": shop } });
         std::fs::write(self.folder.path("mcp.json"), config.to_string()).unwrap();
     }
 

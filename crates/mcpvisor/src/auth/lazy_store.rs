@@ -153,3 +153,49 @@ impl CredentialStore for LazyStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: &str = "https://mcp.example.com/mcp";
+
+    fn state(test: &str) -> StateDir {
+        let name = format!("mcpvisor-lazy-store-{}-{test}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        // Left over from a killed process with the same pid.
+        let _ = std::fs::remove_dir_all(&root);
+        StateDir::new(root)
+    }
+
+    /// A server without a login must not wait for a keyring that hangs or asks for a password.
+    #[tokio::test]
+    async fn nothing_is_opened_to_read_a_store_without_logins() {
+        let state = state("unopened");
+        for choice in [StoreChoice::Keyring, StoreChoice::Auto, StoreChoice::File] {
+            let store = LazyStore::new(choice, Some(state.clone()));
+            assert_eq!(store.list().await.unwrap(), []);
+            assert_eq!(store.find(URL, "").await.unwrap(), []);
+            assert_eq!(store.mark(URL, "").await.unwrap(), StoreMark::default());
+            drop(store.lock(URL, "").await.unwrap());
+            assert_eq!(store.remove_unreadable(URL, "").await.unwrap(), []);
+            assert_eq!(store.name(), "unopened");
+            let key = state.path("credentials/keyring.json");
+            assert!(!key.exists(), "{choice:?}: a key was created");
+        }
+        std::fs::remove_dir_all(state.path("")).unwrap();
+    }
+
+    /// With a keyring, this test would use the user's own.
+    #[cfg(not(feature = "keyring"))]
+    #[tokio::test]
+    async fn a_login_that_cannot_be_saved_fails_before_and_stays_failed() {
+        let state = state("refused");
+        let store = LazyStore::new(StoreChoice::Keyring, Some(state));
+        for _ in 0..2 {
+            let refused = store.prepare().await.unwrap_err().to_string();
+            assert!(refused.contains("without support"), "{refused}");
+        }
+        store.list().await.unwrap_err();
+    }
+}

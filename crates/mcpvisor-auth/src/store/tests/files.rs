@@ -266,7 +266,7 @@ async fn a_hung_folder_delays_no_caller_beyond_the_timeout() {
     for problem in problems {
         assert!(is_unresponsive(&problem), "{problem}");
     }
-    let chosen = choose(StoreChoice::Auto, &state).await;
+    let chosen = StoreOpener::default().open(StoreChoice::Auto, &state).await;
     assert!(matches!(chosen.err(), Some(StoreError::Folder { .. })));
     drop(release);
 }

@@ -52,7 +52,7 @@ pub fn schema() -> Value {
     top.insert(FLEET_CONNECTS.to_owned(), connects);
     top.insert(
         AUTH_STORE.to_owned(),
-        json!({ "description": "Where tokens are stored: \"keyring\", encrypted with a key in the system's keyring; \"file\", plain files that only their owner can read; \"auto\", the keyring if it works, else files. Default: \"auto\".", "enum": STORES, "default": STORES[0] }),
+        json!({ "description": "Where tokens are stored: \"keyring\", encrypted with a key in the system's keyring; \"file\", plain files that only their owner can read; \"auto\", how they are stored already, else the keyring if it works, else files. Default: \"auto\".", "enum": STORES, "default": STORES[0] }),
     );
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
