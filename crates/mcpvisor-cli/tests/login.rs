@@ -179,9 +179,9 @@ fn an_interrupt_ends_a_login_and_stores_nothing() {
 #[test]
 fn a_login_that_takes_too_long_exits_7() {
     let world = World::new();
-    let login = Running::start(world.command(&["--timeout", "2s"]));
+    let login = Running::start(world.command(&["--timeout", "5s"]));
     login.url();
-    login.finish().exits(7).says("no login within 2s");
+    login.finish().exits(7).says("no login within 5s");
 }
 
 #[test]

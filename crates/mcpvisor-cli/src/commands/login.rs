@@ -15,10 +15,10 @@ use serde::Serialize;
 use super::auth::expiry;
 use crate::args::LoginArgs;
 use crate::exit::Exit;
-use crate::failure::{Failure, needs_authorization};
+use crate::failure::{Failure, join_sentences, needs_authorization};
 use crate::fleet;
 use crate::invocation::Invocation;
-use crate::output::printable;
+use crate::output::{after_command, printable};
 use crate::request::server_ready;
 
 /// Limit for the connect that shows whether the server accepts the login.
@@ -46,12 +46,14 @@ pub(super) async fn run(args: &LoginArgs, invocation: &Invocation<'_>) -> Result
         };
         let limit = invocation.deadline.remaining().unwrap_or(LOGIN_TIMEOUT);
         let account = tokio::select! {
-            account = log_in(&server, &status, args, limit) => account?,
+            // The limit of the login passes at the same time, and is another error.
+            biased;
             () = invocation.deadline.passed() => {
                 let within = invocation.deadline.describe();
                 let message = format!("{}: no login {within}", args.name);
                 return Err(Failure::deadline(message).with_server(&args.name));
             }
+            account = log_in(&server, &status, args, limit) => account?,
         };
         let document = Document {
             server: &args.name,
@@ -144,7 +146,9 @@ async fn check(server: &ServerHandle, before: &ServerStatus) -> Result<(), Failu
     let status = server.status();
     match &status.last_error {
         Some(fault) if status.state == StateName::PermanentlyFailed => {
-            Err(failed(server, &format!("refuses the new login: {fault}")))
+            let problem = format!("refuses the new login: {fault}");
+            let problem = join_sentences([Some(problem), after_command(&status)]);
+            Err(failed(server, &problem))
         }
         _ => Ok(()),
     }

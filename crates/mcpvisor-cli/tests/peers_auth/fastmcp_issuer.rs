@@ -60,8 +60,8 @@ fn a_missing_scope_is_named_and_added_by_the_next_login_and_a_logout_revokes() {
     let mut shop = Shop::alone(&peers, &json!({ "auth": { "scopes": ["mcp"] } }));
     let visit = shop.visit("few", &Tool::FormClient, &[]);
     let (ran, _) = shop.log_in(&visit, &[]);
-    ran.exits(3).says("needs the scopes mcp mcp:write");
     let login = "mcpvisor login shop --scope mcp --scope mcp:write";
+    ran.exits(3).says("refuses the new login").says(login);
     shop.run(&CALL).exits(3).says(login);
 
     let ran = shop.log_in_with_forms("more", &[], &["--scope", "mcp:write"]);
