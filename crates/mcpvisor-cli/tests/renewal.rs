@@ -124,6 +124,31 @@ fn an_issuer_that_fails_is_named_and_no_login_is_suggested() {
     assert!(!ran.stderr.contains("http_500"), "{ran:?}");
 }
 
+#[test]
+fn an_error_of_the_server_that_repeats_the_token_is_shown_without_it() {
+    let world = World::new();
+    world.log_in(&[]);
+    for (fault, args) in [
+        ("http-repeat-answer", &["call", "shop", "echo"][..]),
+        ("http-repeat-answer", &["call", "shop", "echo", "--json"]),
+        (
+            "http-repeat-session-error",
+            &["call", "shop", "echo", "--json"],
+        ),
+    ] {
+        world.shop.fault(fault).times(1);
+        let ran = world.folder.run(args);
+        ran.exits(5).says("***");
+        for (token, _) in world.auth.current_tokens().access {
+            assert!(!ran.stderr.contains(&token), "{ran:?}");
+        }
+        if args.contains(&"--json") {
+            let data = ran.error()["data"]["sent"]["head"].to_string();
+            assert!(data.contains("***"), "{data}");
+        }
+    }
+}
+
 /// Runs a command that can write no byte to a file, as on a full disk.
 fn run_without_space(world: &World, args: &[&str]) -> Ran {
     let command = world.folder.command(args);

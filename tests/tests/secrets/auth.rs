@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use mcpvisor::auth::mcpvisor_auth::Secret;
 use mcpvisor::auth::{AuthConfig, AuthGrant, IdentityProviderConfig};
-use mcpvisor::{HttpEndpoint, Runtime, ServerHandle, StateName, Transport};
+use mcpvisor::{
+    CallError, HttpEndpoint, Runtime, ServerHandle, ServerStatus, StateName, Transport,
+};
 use mcpvisor_testkit::auth_server::{
     AuthFault, AuthMethod, AuthOptions, AuthServer, Client, DpopRule, Endpoint, NonceRule,
     ProtectedOptions,
@@ -138,9 +140,10 @@ async fn log_in_and_refresh(evidence: &mut Evidence) {
     protected.auth.expire_access_tokens();
     run(&handle, "refreshed").await.unwrap();
     look_at(&handle, evidence).await;
-    // The server repeats its requests in refusals. Its JSON-RPC errors are answers, which callers get
-    // unchanged.
+    // The server repeats its requests in refusals and errors.
     for fault in [
+        "http-repeat-answer",
+        "http-repeat-session-error",
         "http-repeat=500",
         "http-repeat=400",
         "http-repeat=403",
@@ -150,8 +153,36 @@ async fn log_in_and_refresh(evidence: &mut Evidence) {
         protected.server.fault(fault).times(2);
         let error = run(&handle, fault).await.unwrap_err();
         evidence.error("repeated", &error);
+        if fault.starts_with("http-repeat-answer") || fault.contains("session") {
+            let CallError::Answered { error, .. } = &error else {
+                panic!("{fault}: {error:?}");
+            };
+            assert!(error.message.contains("***"), "{fault}: {error:?}");
+            let data = error.data.as_ref().map(|data| &data["sent"]["head"]);
+            let repeated = data.and_then(|head| head.as_str()).unwrap();
+            assert!(repeated.contains("***"), "{fault}: {error:?}");
+            evidence.add("data", repeated.to_owned());
+        }
         protected.server.disarm();
         look_at(&handle, evidence).await;
+    }
+    // Errors in answer to the handshake and to a listing are part of the status.
+    for method in ["initialize", "tools/list"] {
+        let fault = protected.server.fault("http-repeat-answer");
+        fault.on(method).for_ever();
+        runtime.reconnect("web").await.unwrap();
+        let repeated = |status: &ServerStatus| {
+            let fault = status.last_error.as_ref();
+            fault.is_some_and(|fault| fault.message.contains("what is this"))
+        };
+        let mut status = handle.watch();
+        let failed = tokio::time::timeout(LONG, status.wait_for(repeated));
+        drop(failed.await.unwrap().unwrap());
+        look_at(&handle, evidence).await;
+        protected.server.disarm();
+        runtime.reconnect("web").await.unwrap();
+        runtime.ready(LONG).await.unwrap();
+        run(&handle, method).await.unwrap();
     }
     protected.server.require_for_tool("run", &["mcp:write"]);
     evidence.error("step-up", &run(&handle, "more").await.unwrap_err());

@@ -77,6 +77,23 @@ pub(super) async fn inject(
             let body = error(&format!("what is this: {}", rpc.head));
             wire.answer(status, &[JSON], body.as_bytes()).await
         }
+        Kind::RepeatAnswer | Kind::RepeatSessionError => {
+            let text = match fault.kind {
+                // A long text is no evidence of a lost session.
+                Kind::RepeatSessionError => {
+                    let (_, authorization) =
+                        rpc.head.split_once("authorization").unwrap_or_default();
+                    let begin: String = authorization.chars().take(150).collect();
+                    format!("Session not found: {begin}")
+                }
+                _ => format!("what is this: {}", rpc.head),
+            };
+            let data = json!({ "sent": { "head": rpc.head } });
+            let error = json!({ "code": -32000, "message": text, "data": data });
+            let message = json!({ "jsonrpc": "2.0", "id": rpc.id, "error": error });
+            let mut reply = Reply::new(wire, shared.options().reply);
+            reply.body(&message.to_string()).await
+        }
         Kind::RunThenSessionError => {
             let _ = perform(shared, rpc);
             let mut reply = Reply::new(wire, shared.options().reply);

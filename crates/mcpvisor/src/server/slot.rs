@@ -5,8 +5,6 @@
 //! [`super::approvals`], the catalog cache in [`super::catalog_saving`].
 
 use std::borrow::Cow;
-#[cfg(feature = "http")]
-use std::ffi::OsStr;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -19,6 +17,8 @@ use tokio::sync::watch;
 use super::active_config::ActiveConfig;
 use super::call_admission::CallAdmission;
 use super::connection_lock::ConnectionLock;
+#[cfg(feature = "http")]
+use super::credential_secrets::CredentialSecrets;
 use super::list_expiry::ListExpiry;
 use super::message::ServerMessage;
 use super::published::Published;
@@ -34,8 +34,6 @@ use crate::link::StderrRing;
 use crate::link::limits::MessageLimits;
 use crate::log_limit::LogLimit;
 use crate::mutex::lock;
-#[cfg(feature = "http")]
-use crate::secret::{MIN_REDACTED_CHARS, Secrets};
 use crate::state::catalog_cache::CatalogCache;
 use crate::state::era_cache::EraWriteQueue;
 use crate::state::pins::PinStore;
@@ -72,6 +70,9 @@ pub(crate) struct ServerSlot {
     /// How it is authorized. Replaced by a reload that changes it.
     #[cfg(feature = "http")]
     auth: ArcSwap<ServerAuth>,
+    /// The credentials that its requests carried.
+    #[cfg(feature = "http")]
+    credential_secrets: CredentialSecrets,
 }
 
 /// Where the messages to a server go.
@@ -126,6 +127,8 @@ impl ServerSlot {
             restart_state: Mutex::new(RestartState::new(durable, &config)),
             #[cfg(feature = "http")]
             auth: ArcSwap::from_pointee(ServerAuth::new(&config.transport, &host)),
+            #[cfg(feature = "http")]
+            credential_secrets: CredentialSecrets::default(),
             config: ArcSwap::new(config),
             host,
             events,
@@ -183,15 +186,7 @@ impl ServerSlot {
     /// Redacts a credential from now on.
     #[cfg(feature = "http")]
     pub(crate) fn add_credential_secrets(&self, authorization: &Authorization) {
-        let values = authorization.headers.iter();
-        let values = values.filter_map(|(_, value)| value.to_str().ok());
-        // Servers may repeat a value without its scheme.
-        let values =
-            values.flat_map(|value| [value, value.split(' ').next_back().unwrap_or(value)]);
-        let signer = authorization.signer.as_ref();
-        let values = values.chain(signer.map(|signer| signer.proof_prefix()));
-        let secrets = Secrets::new(values.map(OsStr::new), MIN_REDACTED_CHARS);
-        self.config.load().add_secrets(secrets);
+        self.credential_secrets.add(authorization);
     }
 
     /// The transport now reaches another server, so its era has to be negotiated or read from the
@@ -239,21 +234,25 @@ impl ServerSlot {
         self.events.emit(self.name(), generation, kind);
     }
 
-    /// Removes the secrets of the config from a text by or about the server.
+    /// Removes the secrets of the config and the credentials from a text by or about the server.
     pub(crate) fn redact<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
-        self.config.load().redact(text)
+        let text = self.config.load().redact(text);
+        #[cfg(feature = "http")]
+        let text = self.credential_secrets.redact(text);
+        text
     }
 
-    /// Removes the secrets of the config from the message and the data of an error.
-    pub(crate) fn redact_error(&self, mut error: ErrorData) -> ErrorData {
-        error.message = self.redact(error.message);
-        if let Some(data) = &error.data {
-            let text = data.to_string();
-            let redacted = self.redact(&*text);
-            if redacted != text {
-                // Redaction can make the JSON invalid; then the data is dropped.
-                error.data = serde_json::from_str(&redacted).ok();
-            }
+    /// The same for the message and the data of an error.
+    pub(crate) fn redact_error(&self, error: ErrorData) -> ErrorData {
+        redact_error(error, |text| self.redact(text))
+    }
+
+    /// Removes the credentials alone from an error that the server answered. Otherwise the answer of
+    /// a server is data, which the caller gets unchanged.
+    pub(crate) fn redact_credentials(&self, error: ErrorData) -> ErrorData {
+        #[cfg(feature = "http")]
+        if !self.credential_secrets.is_empty() {
+            return redact_error(error, |text| self.credential_secrets.redact(text));
         }
         error
     }
@@ -282,6 +281,22 @@ impl ServerSlot {
     pub(crate) fn present_stderr_tail(&self) -> String {
         self.config.load().redact_tail(&self.stderr.current_tail())
     }
+}
+
+fn redact_error(
+    mut error: ErrorData,
+    redact: impl for<'t> Fn(Cow<'t, str>) -> Cow<'t, str>,
+) -> ErrorData {
+    error.message = redact(error.message);
+    if let Some(data) = &error.data {
+        let text = data.to_string();
+        let redacted = redact(Cow::Borrowed(&text));
+        if redacted != text {
+            // Redaction can make the JSON invalid; then the data is dropped.
+            error.data = serde_json::from_str(&redacted).ok();
+        }
+    }
+    error
 }
 
 /// Short, because every `Debug` of a handle includes it.

@@ -177,8 +177,15 @@ impl<'a, L: Link> Session<'a, L> {
     fn handle_inbound(&mut self, inbound: Inbound) {
         self.batch.summary.received = true;
         match inbound {
-            Inbound::Response { id, result } => self.on_response(id, result),
-            Inbound::PossibleSessionLoss { id, error } => self.on_possible_session_loss(id, error),
+            Inbound::Response { id, result } => {
+                let slot = &self.task.slot;
+                let result = result.map_err(|error| slot.redact_credentials(error));
+                self.on_response(id, result);
+            }
+            Inbound::PossibleSessionLoss { id, error } => {
+                let error = self.task.slot.redact_credentials(error);
+                self.on_possible_session_loss(id, error);
+            }
             Inbound::Unreadable { id, problem } => self.on_unreadable(id, problem),
             Inbound::Failed { id, failed } => self.on_request_failure(id, failed),
             Inbound::SessionGone { message } => {
