@@ -2,6 +2,8 @@
 
 pub(crate) mod check;
 
+#[cfg(feature = "http")]
+use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::fmt;
 
@@ -16,6 +18,7 @@ use crate::state::fingerprint;
 /// The labels of transports, as shown in the status.
 const STDIO: &str = "stdio";
 const HTTP: &str = "http";
+pub(crate) const SSE: &str = "sse";
 const IN_PROCESS: &str = "in_process";
 
 /// How to connect to a server.
@@ -49,7 +52,7 @@ impl Transport {
         StdioCommand::new(program)
     }
 
-    /// A server over Streamable HTTP.
+    /// A server over Streamable HTTP, or over HTTP+SSE if it speaks only that.
     ///
     /// ```
     /// use mcpvisor::Transport;
@@ -59,6 +62,19 @@ impl Transport {
     #[cfg(feature = "http")]
     pub fn http(url: impl Into<String>) -> HttpEndpoint {
         HttpEndpoint::new(url)
+    }
+
+    /// A server over HTTP+SSE, the transport of 2024-11-05, at the address of its event stream.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let old = Transport::sse("https://example.com/sse");
+    /// assert_eq!(Transport::from(old).label(), "sse");
+    /// ```
+    #[cfg(feature = "http")]
+    pub fn sse(url: impl Into<String>) -> HttpEndpoint {
+        HttpEndpoint::new(url).sse()
     }
 
     /// A server in this process. Each connection gets a clone of the service; messages are passed
@@ -117,6 +133,16 @@ impl Transport {
         }
     }
 
+    /// The endpoint, if the server is reached over HTTP.
+    #[cfg(feature = "http")]
+    pub fn as_http(&self) -> Option<&HttpEndpoint> {
+        match &self.0 {
+            TransportKind::Http(endpoint) => Some(endpoint),
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => None,
+        }
+    }
+
     /// The configured working directory of a child process.
     #[cfg(feature = "stdio")]
     pub fn folder(&self) -> Option<std::path::PathBuf> {
@@ -133,6 +159,8 @@ impl Transport {
         match &self.0 {
             #[cfg(feature = "stdio")]
             TransportKind::Stdio(_) => STDIO,
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) if endpoint.is_sse => SSE,
             #[cfg(feature = "http")]
             TransportKind::Http(_) => HTTP,
             TransportKind::Channel { label, .. } => label,
@@ -186,8 +214,8 @@ impl Transport {
         }
     }
 
-    /// Identifies the server across runs: a hash of the command and its arguments, or of the URL and
-    /// the account.
+    /// Identifies the server across runs: a hash of the command and its arguments, or of the URL, the
+    /// socket and the account. Over HTTP it is the same server, whatever transport it speaks.
     pub(crate) fn fingerprint(&self) -> String {
         let label = std::iter::once(self.label().as_bytes());
         match &self.0 {
@@ -195,9 +223,13 @@ impl Transport {
             TransportKind::Stdio(command) => fingerprint::of_parts(label.chain(command.identity())),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => {
+                let parts = [HTTP.as_bytes(), endpoint.identity().as_bytes()].into_iter();
+                let socket = endpoint.socket_path().map(|path| path.as_os_str());
+                let socket = socket.map(OsStr::as_encoded_bytes);
+                // An account is not mistaken for a socket.
+                let socket = socket.into_iter().flat_map(|path| [&b"socket"[..], path]);
                 let account = endpoint.account().map(str::as_bytes);
-                let url = endpoint.identity().as_bytes();
-                fingerprint::of_parts(label.chain([url]).chain(account))
+                fingerprint::of_parts(parts.chain(socket).chain(account))
             }
             TransportKind::Channel { .. } => fingerprint::of_parts(label),
         }
@@ -239,9 +271,9 @@ impl Transport {
         self.label() == IN_PROCESS
     }
 
-    /// Whether the server is reached over HTTP.
+    /// Whether the server is reached over HTTP, in either way.
     pub(crate) fn is_http(&self) -> bool {
-        self.label() == HTTP
+        matches!(self.label(), HTTP | SSE)
     }
 
     pub(crate) fn is_stdio(&self) -> bool {

@@ -34,6 +34,8 @@ pub(super) fn link_down(down: &LinkDown, slot: &ServerSlot) -> Fault {
         DownKind::Closed | DownKind::WriteFailed => FaultClass::ConnectionLost,
         DownKind::Unreachable => FaultClass::ConnectFailed,
         DownKind::Broken => FaultClass::Protocol,
+        #[cfg(feature = "http")]
+        DownKind::Misdirected => FaultClass::InvalidAddress,
     };
     with_stderr(class, &down.message, slot)
 }

@@ -153,7 +153,10 @@ fn http(
     raw: &mut RawEntry,
 ) {
     replacer.add_secrets(parts.secrets.iter().cloned());
-    raw.kind = Some("http".to_owned());
+    let kind = if parts.is_sse { "sse" } else { "http" };
+    raw.kind = Some(kind.to_owned());
+    let socket = parts.unix_socket.as_ref();
+    raw.socket_path = socket.map(|path| replacer.redact(path));
     raw.url = Some(replacer.address(parts.url));
     let headers = parts.headers.iter();
     let headers = headers.map(|(name, value)| ((*name).to_owned(), replacer.replace(name, value)));

@@ -11,10 +11,7 @@ use tokio_util::io::poll_read_buf;
 
 #[cfg(test)]
 use crate::link::codec::END_BYTES;
-use crate::link::codec::partial_message::OversizedLine;
-
-/// An oversized line is skipped if it ends within this multiple of the maximum length.
-const MAX_SKIPPED_FACTOR: usize = 4;
+use crate::link::codec::partial_message::{MAX_SKIPPED_FACTOR, OversizedLine};
 
 /// The buffer size of an idle link.
 const INITIAL_BYTES: usize = 8 * 1024;
@@ -49,7 +46,7 @@ pub(super) struct LineBuffer {
 }
 
 /// The part of an oversized line that was skipped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SkippedLine {
     line: OversizedLine,
     length: usize,
@@ -135,10 +132,7 @@ impl LineBuffer {
     /// Skips a part of an oversized line.
     fn skip(&mut self, line_end: usize, ends_here: bool) -> Result<Option<Frame>, EndlessLine> {
         let part = &self.buffer[self.start..line_end];
-        let skipped = self.skipping.get_or_insert_with(|| SkippedLine {
-            line: OversizedLine::starting_with(part),
-            length: 0,
-        });
+        let skipped = self.skipping.get_or_insert_default();
         skipped.length += part.len();
         skipped.line.push(part);
         if !skipped.line.may_be_message() {
