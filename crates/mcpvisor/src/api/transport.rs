@@ -7,11 +7,16 @@ use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::fmt;
 
+#[cfg(feature = "stream")]
+use tokio::io::{AsyncRead, AsyncWrite};
+
 #[cfg(feature = "http")]
 pub use crate::link::http::HttpEndpoint;
 use crate::link::in_process::{self, ServeFn, ServerEnd};
 #[cfg(feature = "stdio")]
 pub use crate::link::stdio::StdioCommand;
+#[cfg(feature = "stream")]
+use crate::link::stream::StreamOpener;
 use crate::secret::{Secret, Secrets};
 use crate::state::fingerprint;
 
@@ -19,6 +24,8 @@ use crate::state::fingerprint;
 const STDIO: &str = "stdio";
 const HTTP: &str = "http";
 pub(crate) const SSE: &str = "sse";
+#[cfg(feature = "stream")]
+const STREAM: &str = "stream";
 const IN_PROCESS: &str = "in_process";
 
 /// How to connect to a server.
@@ -31,6 +38,8 @@ pub(crate) enum TransportKind {
     Stdio(StdioCommand),
     #[cfg(feature = "http")]
     Http(HttpEndpoint),
+    #[cfg(feature = "stream")]
+    Stream(StreamOpener),
     Channel {
         serve: ServeFn,
         label: &'static str,
@@ -75,6 +84,52 @@ impl Transport {
     #[cfg(feature = "http")]
     pub fn sse(url: impl Into<String>) -> HttpEndpoint {
         HttpEndpoint::new(url).sse()
+    }
+
+    /// A server over byte streams that the program opens itself, for example through SSH, a container
+    /// or a virtual machine. The messages are lines of JSON, as over stdio.
+    ///
+    /// The function is called for every connection, because a lost connection is replaced. Its error
+    /// is a failed attempt to connect. To close a connection, the writer is shut down, what the server
+    /// still sends is read for `close.stdin`, and both are dropped.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    /// use tokio::net::TcpStream;
+    ///
+    /// let remote = Transport::stream(|| async {
+    ///     let stream = TcpStream::connect("127.0.0.1:7000").await?;
+    ///     Ok(stream.into_split())
+    /// });
+    /// assert_eq!(remote.label(), "stream");
+    /// ```
+    #[cfg(feature = "stream")]
+    pub fn stream<F, Fut, R, W>(open: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = std::io::Result<(R, W)>> + Send + 'static,
+        R: AsyncRead + Send + 'static,
+        W: AsyncWrite + Send + 'static,
+    {
+        Self(TransportKind::Stream(StreamOpener::each(open)))
+    }
+
+    /// A server over one pair of byte streams, which exist already. When they end, the server is
+    /// `permanently_failed` until it is configured with other ones: prefer [`Transport::stream`].
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let (ours, _theirs) = tokio::io::duplex(64 * 1024);
+    /// let (reader, writer) = tokio::io::split(ours);
+    /// let once = Transport::stream_once(reader, writer);
+    /// ```
+    #[cfg(feature = "stream")]
+    pub fn stream_once(
+        reader: impl AsyncRead + Send + 'static,
+        writer: impl AsyncWrite + Send + 'static,
+    ) -> Self {
+        Self(TransportKind::Stream(StreamOpener::once(reader, writer)))
     }
 
     /// A server in this process. Each connection gets a clone of the service; messages are passed
@@ -163,6 +218,8 @@ impl Transport {
             TransportKind::Http(endpoint) if endpoint.is_sse => SSE,
             #[cfg(feature = "http")]
             TransportKind::Http(_) => HTTP,
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => STREAM,
             TransportKind::Channel { label, .. } => label,
         }
     }
@@ -174,6 +231,12 @@ impl Transport {
             (TransportKind::Stdio(ours), TransportKind::Stdio(theirs)) => ours.differences(theirs),
             #[cfg(feature = "http")]
             (TransportKind::Http(ours), TransportKind::Http(theirs)) => ours.differences(theirs),
+            #[cfg(feature = "stream")]
+            (TransportKind::Stream(ours), TransportKind::Stream(theirs))
+                if ours.is_same(theirs) =>
+            {
+                Vec::new()
+            }
             (
                 TransportKind::Channel { serve: ours, .. },
                 TransportKind::Channel { serve: theirs, .. },
@@ -231,6 +294,8 @@ impl Transport {
                 let account = endpoint.account().map(str::as_bytes);
                 fingerprint::of_parts(parts.chain(socket).chain(account))
             }
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => fingerprint::of_parts(label),
             TransportKind::Channel { .. } => fingerprint::of_parts(label),
         }
     }
@@ -262,6 +327,8 @@ impl Transport {
             TransportKind::Stdio(command) => command.secrets(|name| std::env::var_os(name)),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => endpoint.secrets(|name| std::env::var_os(name)),
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => Secrets::default(),
             TransportKind::Channel { .. } => Secrets::default(),
         }
     }
@@ -302,6 +369,8 @@ impl fmt::Debug for Transport {
             TransportKind::Stdio(command) => fmt::Debug::fmt(command, f),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => fmt::Debug::fmt(endpoint, f),
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => f.write_str(STREAM),
             TransportKind::Channel { label, .. } => f.write_str(label),
         }
     }
@@ -315,6 +384,8 @@ impl fmt::Display for Transport {
             TransportKind::Stdio(command) => fmt::Display::fmt(command, f),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => fmt::Display::fmt(endpoint, f),
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => f.write_str(STREAM),
             TransportKind::Channel { label, .. } => f.write_str(label),
         }
     }

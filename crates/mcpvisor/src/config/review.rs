@@ -229,6 +229,8 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
                 values.map(|(name, value)| (format!("headers {name}"), (*value).to_owned()));
             hidden.extend(values);
         }
+        #[cfg(feature = "stream")]
+        TransportKind::Stream(_) => facts.push(fact("transport", server.transport.label())),
         TransportKind::Channel { label, .. } => facts.push(fact("transport", *label)),
     }
     (facts, hidden)

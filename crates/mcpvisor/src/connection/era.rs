@@ -67,6 +67,11 @@ pub(super) async fn load_known(
     if is_legacy || matches!(config.transport.0, TransportKind::Channel { .. }) {
         return Ok(KnownEra::Pinned(Era::Legacy));
     }
+    // A server that ends the only stream when it is probed could not be reached again.
+    #[cfg(feature = "stream")]
+    if matches!(&config.transport.0, TransportKind::Stream(opener) if opener.is_once()) {
+        return Ok(KnownEra::Preferred(Era::Legacy));
+    }
     if config.prefer_older_protocol {
         return Ok(KnownEra::Preferred(Era::Legacy));
     }

@@ -14,6 +14,8 @@ pub(super) fn open_failed(failure: OpenFailure, slot: &ServerSlot) -> Connection
         OpenFailureClass::NotExecutable => FaultClass::InvalidCommand,
         OpenFailureClass::InvalidAddress => FaultClass::InvalidAddress,
         OpenFailureClass::Unauthorized => FaultClass::Authorization,
+        #[cfg(feature = "stream")]
+        OpenFailureClass::StreamUsedUp => FaultClass::ConnectionLost,
         OpenFailureClass::Transient => {
             return ConnectionEnd::Failed {
                 fault: Fault::new(FaultClass::ConnectFailed, message),

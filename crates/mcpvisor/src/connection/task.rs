@@ -24,8 +24,12 @@ use crate::api::transport::TransportKind;
 #[cfg(feature = "http")]
 use crate::link::http::HttpEndpoint;
 use crate::link::in_process::{ChannelLink, ServeFn};
+#[cfg(feature = "stream")]
+use crate::link::limits::MessageLimits;
 #[cfg(feature = "stdio")]
 use crate::link::stdio::{StdioCommand, StdioLink};
+#[cfg(feature = "stream")]
+use crate::link::stream::{StreamLink, StreamOpener};
 use crate::link::{Link, OpenFailure};
 use crate::server::active_config::ActiveConfig;
 use crate::server::message::{ConnectionEvent, ServerMessage};
@@ -69,6 +73,11 @@ pub(crate) fn spawn(
         TransportKind::Http(endpoint) => {
             tokio::spawn(task.run_http(endpoint.clone()));
         }
+        #[cfg(feature = "stream")]
+        TransportKind::Stream(opener) => {
+            let (limits, opener) = (slot.message_limits.clone(), opener.clone());
+            tokio::spawn(task.run(OpenStream { opener, limits }));
+        }
         TransportKind::Channel { serve, .. } => {
             let serve = Arc::clone(serve);
             tokio::spawn(task.run(OpenChannel { serve, generation }));
@@ -104,6 +113,21 @@ impl OpenLink for OpenStdio {
         let slot = &self.slot;
         let (stderr, limits) = (Arc::clone(&slot.stderr), slot.message_limits.clone());
         StdioLink::open(&self.command, stderr, limits, slot.name()).await
+    }
+}
+
+#[cfg(feature = "stream")]
+struct OpenStream {
+    opener: StreamOpener,
+    limits: MessageLimits,
+}
+
+#[cfg(feature = "stream")]
+impl OpenLink for OpenStream {
+    type Link = StreamLink;
+
+    async fn open(&self) -> Result<StreamLink, OpenFailure> {
+        StreamLink::open(&self.opener, self.limits.clone()).await
     }
 }
 

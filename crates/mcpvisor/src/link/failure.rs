@@ -103,6 +103,9 @@ pub(crate) enum OpenFailureClass {
     InvalidAddress,
     /// Credentials are missing.
     Unauthorized,
+    /// The stream exists for one connection, which has ended.
+    #[cfg(feature = "stream")]
+    StreamUsedUp,
     /// A condition that may pass, such as a lack of descriptors or memory.
     Transient,
 }

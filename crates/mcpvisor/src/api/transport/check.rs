@@ -48,6 +48,8 @@ impl Transport {
             TransportKind::Stdio(command) => command.check(),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => endpoint.check(),
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => Ok(()),
             TransportKind::Channel { .. } => Ok(()),
         }
     }

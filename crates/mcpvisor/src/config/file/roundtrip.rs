@@ -271,7 +271,7 @@ fn own_variables(server: &ServerConfig) -> Vec<String> {
             let read = read.chain(endpoint.auth.variables());
             read.map(str::to_owned).collect()
         }
-        TransportKind::Channel { .. } => Vec::new(),
+        TransportKind::Stream(_) | TransportKind::Channel { .. } => Vec::new(),
     }
 }
 
@@ -331,7 +331,7 @@ fn unmarked(server: &ServerConfig) -> String {
             let whole = format!("{whole} {} {:?}", parts.is_sse, parts.unix_socket);
             format!("{whole} {}", auth_values(&endpoint.auth))
         }
-        TransportKind::Channel { .. } => String::new(),
+        TransportKind::Stream(_) | TransportKind::Channel { .. } => String::new(),
     }
 }
 
