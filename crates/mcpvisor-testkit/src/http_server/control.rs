@@ -203,6 +203,11 @@ impl HttpServer {
         lock(&self.0.shared.options).lost = lost;
     }
 
+    /// Changes the transport or the kind of replies, for further requests.
+    pub fn set_reply(&self, reply: ReplyKind) {
+        lock(&self.0.shared.options).reply = reply;
+    }
+
     /// While frozen, the server reads, answers and closes nothing.
     pub fn freeze(&self, frozen: bool) {
         self.0.shared.frozen.send_replace(frozen);
