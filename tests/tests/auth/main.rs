@@ -17,6 +17,7 @@ mod expiry;
 mod folder;
 mod headers_helper;
 mod hostile;
+mod http_sse;
 mod lost_answer;
 mod outage;
 mod processes;
