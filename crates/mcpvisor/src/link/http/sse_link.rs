@@ -7,6 +7,8 @@
 pub(super) mod endpoint_event;
 mod exchange_end;
 mod poll;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
