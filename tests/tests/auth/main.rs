@@ -18,6 +18,7 @@ mod expiry;
 mod folder;
 mod headers_helper;
 mod hostile;
+mod http_sse;
 mod lost_answer;
 mod outage;
 mod processes;

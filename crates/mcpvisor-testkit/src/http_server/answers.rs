@@ -55,20 +55,30 @@ pub(super) async fn answer(
     if rpc.method == "subscriptions/listen" && rpc.modern {
         return modern::listen(wire, shared, rpc).await;
     }
+    let special = ["initialize", "server/discover", "tools/call"];
+    if rpc.modern && !special.contains(&rpc.method.as_str()) && plain(rpc).is_none() {
+        return refuse_with(wire, 404, rpc, METHOD_NOT_FOUND, "no such method").await;
+    }
     let mut reply = Reply::new(wire, options.reply);
     if options.resumable {
         reply.resumable(shared.fresh("event"));
     }
-    let legacy = options.era != HttpEra::Modern;
-    let modern = options.era != HttpEra::Legacy;
+    if rpc.method == "initialize" && options.era != HttpEra::Modern && options.sessions {
+        reply.session(shared.open_session());
+    }
+    respond(reply, shared, rpc).await
+}
+
+/// Answers a request of a client.
+pub(super) async fn respond(
+    reply: Reply<'_>,
+    shared: &Arc<Shared>,
+    rpc: &RpcRequest,
+) -> io::Result<()> {
+    let era = shared.options().era;
     let mut result = match rpc.method.as_str() {
-        "initialize" if legacy => {
-            if options.sessions {
-                reply.session(shared.open_session());
-            }
-            welcome(&rpc.params)
-        }
-        "server/discover" if modern => discovered(),
+        "initialize" if era != HttpEra::Modern => welcome(&rpc.params),
+        "server/discover" if era != HttpEra::Legacy => discovered(),
         "tools/call" => return call(reply, shared, rpc).await,
         "prompts/get" if rpc.params["name"] != "greet" => {
             return reply
@@ -77,9 +87,6 @@ pub(super) async fn answer(
         }
         _ => match plain(rpc) {
             Some(result) => result,
-            None if rpc.modern => {
-                return refuse_with(wire, 404, rpc, METHOD_NOT_FOUND, "no such method").await;
-            }
             None => return unknown(reply, rpc).await,
         },
     };

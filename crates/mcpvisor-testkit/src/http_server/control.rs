@@ -12,9 +12,10 @@ use tokio::task::AbortHandle;
 
 use super::fault::HttpFault;
 use super::guard::RequestGuard;
+use super::http_sse::{self, SessionStream};
 use super::listener::Listener;
 use super::record::{Received, Record};
-use super::{HttpOptions, LostSession, other_origin};
+use super::{HttpOptions, LostSession, ReplyKind, other_origin};
 use crate::armed_faults::{self, ArmedFaults};
 use crate::eventually::eventually;
 
@@ -70,6 +71,8 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct State {
     sessions: HashSet<String>,
+    /// Over HTTP+SSE: the streams of the sessions.
+    session_streams: HashMap<String, Arc<SessionStream>>,
     /// Replies that wait for the client to resume their stream.
     parked: HashMap<String, String>,
     cancelled: HashSet<String>,
@@ -150,7 +153,16 @@ impl HttpServer {
 
     /// The URL of the server.
     pub fn url(&self) -> String {
-        format!("http://{}/mcp", self.0.address)
+        let path = match self.0.shared.options().reply {
+            ReplyKind::Session => http_sse::STREAM_PATH,
+            ReplyKind::Json | ReplyKind::Sse => "/mcp",
+        };
+        format!("http://{}{path}", self.0.address)
+    }
+
+    /// The options that it serves with.
+    pub fn options(&self) -> HttpOptions {
+        self.0.shared.options()
     }
 
     /// The address that it listens on.
@@ -197,6 +209,11 @@ impl HttpServer {
     /// Changes how the server reports a lost session.
     pub fn set_lost_session(&self, lost: LostSession) {
         lock(&self.0.shared.options).lost = lost;
+    }
+
+    /// Changes the transport or the kind of replies, for further requests.
+    pub fn set_reply(&self, reply: ReplyKind) {
+        lock(&self.0.shared.options).reply = reply;
     }
 
     /// While frozen, the server reads, answers and closes nothing.
@@ -411,6 +428,30 @@ impl Shared {
         self.state().sessions.insert(session.clone());
         self.record().sessions_opened += 1;
         session
+    }
+
+    /// Sets the stream of a session.
+    pub(super) fn set_session_stream(&self, session: &str, stream: SessionStream) {
+        let streams = &mut self.state().session_streams;
+        streams.insert(session.to_owned(), Arc::new(stream));
+    }
+
+    /// The stream of a session, if the session is known.
+    pub(super) fn session_stream(&self, session: &str) -> Option<Arc<SessionStream>> {
+        let state = self.state();
+        let known = state.sessions.contains(session);
+        state
+            .session_streams
+            .get(session)
+            .filter(|_| known)
+            .cloned()
+    }
+
+    /// The stream of a session ended.
+    pub(super) fn end_session(&self, session: &str) {
+        let mut state = self.state();
+        state.sessions.remove(session);
+        state.session_streams.remove(session);
     }
 
     pub(super) fn knows_session(&self, session: &str) -> bool {

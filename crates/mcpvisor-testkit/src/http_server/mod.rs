@@ -1,4 +1,4 @@
-//! An MCP server over Streamable HTTP with injected faults, for tests.
+//! An MCP server over Streamable HTTP, or over HTTP+SSE, with injected faults, for tests.
 //!
 //! It runs in the test's own process on its own port. A test controls it while it serves: it can
 //! forget its sessions, freeze, stop, resume on its port, or inject a fault. It counts connections,
@@ -23,6 +23,7 @@ mod control;
 mod exchange;
 mod fault;
 mod guard;
+mod http_sse;
 mod inject;
 mod listener;
 mod modern;
@@ -52,6 +53,8 @@ pub enum ReplyKind {
     Json,
     /// An event stream that ends with the reply.
     Sse,
+    /// The stream of the session: the server speaks HTTP+SSE (2024-11-05), not Streamable HTTP.
+    Session,
 }
 
 /// The protocol revisions that a server speaks.
@@ -123,6 +126,14 @@ impl HttpOptions {
     pub fn sse() -> Self {
         Self {
             reply: ReplyKind::Sse,
+            ..Self::default()
+        }
+    }
+
+    /// Speaks HTTP+SSE, the transport of 2024-11-05.
+    pub fn http_sse() -> Self {
+        Self {
+            reply: ReplyKind::Session,
             ..Self::default()
         }
     }

@@ -47,7 +47,8 @@ impl ServerAuth {
             let helper = HelperCredential::new(command.clone(), auth.headers_helper_ttl);
             return Self::Helper(Arc::new(helper));
         }
-        if endpoint.has_static_credential() {
+        // Tokens are bound to a URL, and a socket may serve any.
+        if endpoint.has_static_credential() || endpoint.socket_path().is_some() {
             return Self::Static(FIRST_STATIC);
         }
         let read_key = |path: &Path| {

@@ -8,6 +8,8 @@ mod era;
 mod faults;
 mod handle;
 mod handshake;
+#[cfg(feature = "http")]
+mod http_connect;
 mod modern;
 mod session;
 mod task;

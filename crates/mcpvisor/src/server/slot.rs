@@ -25,6 +25,7 @@ use super::published::Published;
 use super::restart_state::{EraKnowledge, RestartState};
 use crate::api::events::{EventBus, EventKind};
 use crate::api::status::ServerStatus;
+use crate::api::transport::SSE;
 #[cfg(feature = "http")]
 use crate::auth::{Authorization, ServerAuth};
 use crate::catalog::{CatalogMerger, ServerCatalog, visible_catalog};
@@ -193,6 +194,15 @@ impl ServerSlot {
     /// cache.
     pub(crate) fn forget_era(&self) {
         self.restart_state().era = EraKnowledge::UNKNOWN;
+    }
+
+    /// The kind of transport, as far as it is known: the config may leave it open.
+    pub(super) fn transport_label(&self) -> &'static str {
+        let config = self.config();
+        match self.restart_state().era.is_sse && config.transport.is_http() {
+            true => SSE,
+            false => config.transport.label(),
+        }
     }
 
     /// What callers may see of fetched lists, by the present filter and approvals.

@@ -127,7 +127,7 @@ impl ServerState {
             retry_at: machine.retry_at(),
             protocol: peer_info.map(|info| info.protocol_version.as_str().to_owned()),
             server: peer_info.and_then(|info| info.server_info.clone()),
-            transport: config.transport.label(),
+            transport: self.slot.transport_label(),
             tools: catalog.tools.len(),
             prompts: catalog.prompts.len(),
             resources: catalog.resources.len(),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::keys::{
     AUTH_STORE, Bounds, CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP,
-    Key, Kind, OLD_SPELLINGS, PROTOCOLS, SERVERS, STATE_DIR, STDIO, STORES,
+    Key, Kind, OLD_SPELLINGS, PROTOCOLS, SERVERS, SSE, STATE_DIR, STDIO, STORES,
 };
 use super::raw_entry::RawEntry;
 use super::to_json::duration_text;
@@ -125,7 +125,7 @@ fn shape(key: &Key) -> Value {
         }
         Kind::MaybeDuration(_) => json!({ "$ref": "#/$defs/duration" }),
         Kind::Text(_) if key.name == "type" || key.means == "type" => {
-            let known: Vec<&str> = STDIO.iter().chain(&HTTP).copied().collect();
+            let known: Vec<&str> = STDIO.iter().chain(&HTTP).chain(&SSE).copied().collect();
             json!({ "anyOf": [{ "enum": known }, { "type": "string", "pattern": r"\$\{" }] })
         }
         Kind::Text(_) | Kind::Name(_) => json!({ "type": "string" }),

@@ -207,9 +207,10 @@ fn a_bad_entry_costs_that_server_only() {
             r#""timeouts" must be an object"#,
         ),
         (r#"{ "type": "http", "command": "x" }"#, r#"needs a "url""#),
+        (r#"{ "type": "sse", "command": "x" }"#, r#"needs a "url""#),
         (
-            r#"{ "type": "sse", "url": "https://a.example/sse" }"#,
-            "HTTP+SSE",
+            r#"{ "url": "http://a.example", "socketPath": "" }"#,
+            r#""socketPath" must be the path of a socket"#,
         ),
         (
             r#"{ "type": "ftp", "url": "https://a.example" }"#,
@@ -534,7 +535,7 @@ fn an_unusable_entry_that_is_disabled_is_no_error() {
     for off in [
         r#"{ "command": "x", "disabled": true, "env": { "T": "${UNSET_TOKEN}" } }"#,
         r#"{ "env": { "T": "${UNSET_TOKEN}" }, "command": "x", "enabled": false }"#,
-        r#"{ "type": "sse", "url": "https://example.com/sse", "disabled": true }"#,
+        r#"{ "type": "sse", "disabled": true }"#,
     ] {
         let config = entry(off);
         assert_eq!(config.servers.len(), 0, "{off}");

@@ -41,6 +41,7 @@ use super::refusal::parse_retry_after;
 use super::target::Target;
 use crate::auth::Challenge;
 use crate::link::cpu_quota::CpuMeter;
+use crate::link::limits::MessageLimits;
 
 /// Redirects that are followed.
 const MAX_REDIRECTS: u8 = 3;
@@ -62,8 +63,7 @@ pub(crate) struct Exchange {
     new_conn_closed: bool,
     /// Its single permit allows one large message per link.
     large: Arc<Semaphore>,
-    /// Bytes of a message.
-    max_bytes: usize,
+    limits: MessageLimits,
     step: Step,
     redial: Redial,
     timeout: Option<Pin<Box<Sleep>>>,
@@ -92,7 +92,7 @@ impl Exchange {
         outgoing: Outgoing,
         conn: Option<Conn>,
         large: Arc<Semaphore>,
-        max_bytes: usize,
+        limits: MessageLimits,
         cpu: CpuMeter,
     ) -> Self {
         let timeout = outgoing
@@ -109,7 +109,7 @@ impl Exchange {
             is_new_conn: false,
             new_conn_closed: false,
             large,
-            max_bytes,
+            limits,
             step: Step::Done,
             redial,
             timeout,
@@ -272,6 +272,10 @@ impl Exchange {
                     }
                 }
                 Step::Reading(reader) => {
+                    // This stream outlives a reload, which may change the limit.
+                    if self.purpose == Purpose::SessionStream {
+                        reader.set_max_event_bytes(self.limits.get().max_bytes);
+                    }
                     let mut event = ready!(reader.poll(cx));
                     if let ExchangeEvent::Ended(ended) = &mut event {
                         if self.nonce_retry.begin() {
@@ -364,6 +368,9 @@ impl Exchange {
         let kind = match classify(self.purpose, status, &head.headers) {
             Ok(ResponseKind::Json) => BodyKind::Json(Bytes::new(), Vec::new()),
             Ok(ResponseKind::Ignored) => BodyKind::Ignored(0),
+            Ok(ResponseKind::Events) if self.purpose == Purpose::SessionStream => {
+                BodyKind::Events(EventParser::of_session(self.limits.get().max_bytes))
+            }
             Ok(ResponseKind::Events) => {
                 let cursor = self.outgoing.resume_from.take().unwrap_or_default();
                 BodyKind::Events(EventParser::new(cursor, self.max_event_bytes()))
@@ -385,7 +392,7 @@ impl Exchange {
         let head_counts =
             self.purpose != Purpose::Initialized || matches!(kind, BodyKind::Events(_));
         let large = Arc::clone(&self.large);
-        let reader = BodyReader::new(conn, body, kind, large, self.max_bytes);
+        let reader = BodyReader::new(conn, body, kind, large, self.limits.get().max_bytes);
         self.step = Step::Reading(Box::new(reader));
         let is_head = status.is_success() && head_counts;
         // A refused request may be sent again, so this stays set.
@@ -398,7 +405,7 @@ impl Exchange {
     fn max_event_bytes(&self) -> usize {
         match self.purpose {
             Purpose::ServerStream => LARGE_MESSAGE,
-            _ => self.max_bytes,
+            _ => self.limits.get().max_bytes,
         }
     }
 }
@@ -468,9 +475,9 @@ mod tests {
         let mut outgoing = Outgoing::new(Method::POST, &Arc::default(), Vec::new());
         outgoing.redial = RedialPolicy::Once;
         let large = Arc::new(Semaphore::new(1));
-        let cpu = CpuMeter::default();
+        let (limits, cpu) = (MessageLimits::default(), CpuMeter::default());
         let mut exchange =
-            Exchange::start(Purpose::Message, target, outgoing, None, large, 1024, cpu);
+            Exchange::start(Purpose::Message, target, outgoing, None, large, limits, cpu);
         assert!(exchange.conn_closed().is_none(), "another one is opened");
         let Some(ExchangeEvent::Ended(ended)) = exchange.conn_closed() else {
             panic!("the server could cause an endless loop");

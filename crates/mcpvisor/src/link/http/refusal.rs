@@ -32,6 +32,14 @@ pub(super) fn is_session_lost(refusal: &HttpRefusal, in_session: bool) -> bool {
         && SessionEvidence::of(refusal.status.as_u16(), text.as_deref()) == SessionEvidence::Certain
 }
 
+/// Whether the refusal of a message to the endpoint of a session (HTTP+SSE) means that the session is
+/// lost.
+pub(super) fn is_endpoint_lost(refusal: &HttpRefusal) -> bool {
+    let text = text_of(refusal);
+    SessionEvidence::of_endpoint(refusal.status.as_u16(), text.as_deref())
+        == SessionEvidence::Certain
+}
+
 /// Whether the text of a refusal names a lost session, whatever else its status may mean.
 pub(super) fn names_lost_session(refusal: &HttpRefusal) -> bool {
     let is_session_status = matches!(
@@ -50,12 +58,12 @@ fn text_of(refusal: &HttpRefusal) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The outcome of a refused request. `in_session`: it carried a session id. `modern`: the protocol
+/// The outcome of a refused request. `is_session_lost`: the refusal says so. `modern`: the protocol
 /// has no sessions.
 pub(super) fn to_inbound(
     id: CallId,
     refusal: &HttpRefusal,
-    in_session: bool,
+    is_session_lost: bool,
     modern: bool,
 ) -> Inbound {
     let status = refusal.status;
@@ -74,7 +82,7 @@ pub(super) fn to_inbound(
             scopes: missing_scopes(refusal),
         },
     };
-    if is_session_lost(refusal, in_session) {
+    if is_session_lost {
         return failed(RequestFailure::SessionLost, lost_session_message(refusal));
     }
     let summary = summarize(refusal, error.as_ref());
@@ -137,8 +145,8 @@ fn missing_scopes(refusal: &HttpRefusal) -> Vec<String> {
     scopes.unwrap_or_default()
 }
 
-/// The message for a refused credential.
-pub(super) fn unauthorized_message(refusal: &HttpRefusal) -> String {
+/// The message for a refusal, whatever it means.
+pub(super) fn describe(refusal: &HttpRefusal) -> String {
     let error = decode_error_body(&refusal.body, true);
     summarize(refusal, error.as_ref())
 }
@@ -225,7 +233,9 @@ mod tests {
 
     /// The failure of a refused request, or `None` if it counts as answered.
     fn failure_of(status: u16, body: &str, in_session: bool) -> Option<RequestFailure> {
-        match to_inbound(CallId(1), &refusal(status, body), in_session, false) {
+        let refusal = refusal(status, body);
+        let is_lost = is_session_lost(&refusal, in_session);
+        match to_inbound(CallId(1), &refusal, is_lost, false) {
             Inbound::Failed { failed, .. } => Some(failed.failure),
             Inbound::Response { result: Err(_), .. } => None,
             other => panic!("{other:?}"),

@@ -4,6 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use http::header::{
@@ -34,6 +35,8 @@ pub(crate) struct Target {
     pub(crate) path: PathAndQuery,
     /// Sent with every request. The session adds its own to a copy.
     pub(crate) headers: HeaderMap,
+    /// The socket that the origin is reached through, without DNS and proxy.
+    pub(crate) unix_socket: Option<Arc<Path>>,
     /// `None`: the origin is reached directly.
     pub(crate) proxy: Option<Intercept>,
     /// For `https`.
@@ -76,6 +79,7 @@ impl Target {
             authority,
             path,
             headers: HeaderMap::new(),
+            unix_socket: endpoint.unix_socket.as_deref().map(Arc::from),
             proxy: None,
             tls: None,
             resolver: Resolver::default(),
@@ -162,6 +166,15 @@ impl Target {
         format!("{}://{}", self.scheme, self.authority)
     }
 
+    /// The origin, and the socket that it is reached through.
+    pub(super) fn destination(&self) -> String {
+        let origin = self.origin_text();
+        match &self.unix_socket {
+            Some(socket) => format!("{origin} through the socket {}", socket.display()),
+            None => origin,
+        }
+    }
+
     /// The port, or the default of the scheme.
     pub(super) fn port(&self) -> Option<u16> {
         port_of(&self.authority, &self.scheme)
@@ -182,7 +195,7 @@ impl Target {
 }
 
 /// A request line is ASCII, so other characters are percent-encoded.
-fn percent_encode_non_ascii(path: &PathAndQuery) -> Option<PathAndQuery> {
+pub(super) fn percent_encode_non_ascii(path: &PathAndQuery) -> Option<PathAndQuery> {
     if path.as_str().is_ascii() {
         return Some(path.clone());
     }

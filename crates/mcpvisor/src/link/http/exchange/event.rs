@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use mcpvisor_core::CredentialRevision;
 
@@ -9,6 +10,7 @@ use super::body::BodyMessage;
 use super::proof::ProofRefusal;
 use super::sse::EventCursor;
 use crate::auth::Challenge;
+use crate::link::codec::partial_message::OversizedLine;
 use crate::link::http::net::conn::Conn;
 use crate::link::http::net::connect_error::ConnectError;
 use crate::link::http::redirect::RedirectRefusal;
@@ -21,6 +23,10 @@ pub(crate) enum ExchangeEvent {
     Head(Option<HeaderValue>),
     /// A message: the body, or an event in it.
     Message(BodyMessage),
+    /// The address for messages to the server, on the stream of a session.
+    Endpoint(Bytes),
+    /// A message beyond the limit was skipped, on the stream of a session; why.
+    Oversized(OversizedLine, String),
     /// No connection could be opened, and nothing was written. The exchange waits for its next
     /// attempt, or for a connection that becomes idle.
     ConnectFailed(ConnectError),

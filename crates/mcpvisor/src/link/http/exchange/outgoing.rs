@@ -23,6 +23,8 @@ use crate::link::http::target::Target;
 pub(crate) enum Purpose {
     /// A request of the client; the exchange carries its reply.
     Request(CallId),
+    /// A request of the client; its reply comes on the stream of the session (HTTP+SSE).
+    Post(CallId),
     /// The rest of an interrupted reply, with the number of attempts without a new event.
     Resume(CallId, u8),
     /// The `initialized` notification, which ends the handshake. Requests wait for it.
@@ -31,24 +33,30 @@ pub(crate) enum Purpose {
     Message,
     /// The GET stream for messages that the server sends unprompted.
     ServerStream,
+    /// The GET stream that is the session and carries all messages of the server (HTTP+SSE).
+    SessionStream,
     /// The DELETE that ends the session.
     DeleteSession,
 }
 
 impl Purpose {
-    /// The request whose reply the exchange carries.
+    /// The request that the exchange sends, or whose reply it carries.
     pub(crate) fn request(self) -> Option<CallId> {
         match self {
-            Self::Request(id) | Self::Resume(id, _) => Some(id),
-            Self::Initialized | Self::Message | Self::ServerStream | Self::DeleteSession => None,
+            Self::Request(id) | Self::Post(id) | Self::Resume(id, _) => Some(id),
+            Self::Initialized
+            | Self::Message
+            | Self::ServerStream
+            | Self::SessionStream
+            | Self::DeleteSession => None,
         }
     }
 
     /// Whether the messages in the response matter.
     pub(super) fn reads_response(self) -> bool {
         match self {
-            Self::Request(_) | Self::Resume(..) | Self::ServerStream => true,
-            Self::Initialized | Self::Message | Self::DeleteSession => false,
+            Self::Request(_) | Self::Resume(..) | Self::ServerStream | Self::SessionStream => true,
+            Self::Post(_) | Self::Initialized | Self::Message | Self::DeleteSession => false,
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::AsyncWrite;
 use crate::link::codec::{encode, encode_request};
 
 /// Queued bytes; further messages are rejected.
-pub(crate) const MAX_QUEUED: usize = 64 * 1024 * 1024;
+const MAX_QUEUED: usize = 64 * 1024 * 1024;
 
 /// A larger buffer shrinks once it is empty, and a longer written prefix is removed.
 const RETAINED_BYTES: usize = 256 * 1024;
@@ -19,7 +19,7 @@ const RETAINED_BYTES: usize = 256 * 1024;
 /// Messages that are not yet written. Positions are offsets in the byte stream, so a message was
 /// sent in part as soon as more bytes than its position were written.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(in crate::link) struct Outbox {
     bytes: Vec<u8>,
     /// The length of the written prefix of `bytes`.
     written: usize,
@@ -28,11 +28,11 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn push(&mut self, message: &ClientJsonRpcMessage) -> Result<u64, String> {
+    pub(in crate::link) fn push(&mut self, message: &ClientJsonRpcMessage) -> Result<u64, String> {
         self.append(|bytes| encode(message, bytes))
     }
 
-    pub(super) fn push_request(
+    pub(in crate::link) fn push_request(
         &mut self,
         id: CallId,
         request: &ClientRequest,
@@ -62,29 +62,29 @@ impl Outbox {
     }
 
     /// Whether another message is accepted.
-    pub(super) fn has_capacity(&self) -> bool {
+    pub(in crate::link) fn has_capacity(&self) -> bool {
         self.bytes.len() - self.written < MAX_QUEUED
     }
 
     /// Discards messages at this position and after. A message that was written in part stays, so
     /// that the next one does not end up inside it.
-    pub(super) fn withdraw(&mut self, from: u64) {
+    pub(in crate::link) fn withdraw(&mut self, from: u64) {
         let keep = from.saturating_sub(self.earlier);
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         self.bytes.truncate(keep.max(self.written));
     }
 
     /// The number of bytes written so far.
-    pub(super) fn written(&self) -> u64 {
+    pub(in crate::link) fn written(&self) -> u64 {
         self.earlier + self.written as u64
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::link) fn is_empty(&self) -> bool {
         self.written == self.bytes.len()
     }
 
     /// Writes until the queue is empty.
-    pub(super) fn poll_write(
+    pub(in crate::link) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         writer: &mut (impl AsyncWrite + Unpin),

@@ -14,21 +14,21 @@ const MAX_QUEUED: usize = 256;
 
 /// Messages that wait until fewer are in flight.
 #[derive(Debug, Default)]
-pub(super) struct MessageQueue {
-    pub(super) queued: VecDeque<Outgoing>,
+pub(crate) struct MessageQueue {
+    pub(crate) queued: VecDeque<Outgoing>,
     in_flight: usize,
 }
 
 impl MessageQueue {
     /// Queues a message, or drops it if the queue is full.
-    pub(super) fn push(&mut self, message: Outgoing) {
+    pub(crate) fn push(&mut self, message: Outgoing) {
         if self.queued.len() < MAX_QUEUED {
             self.queued.push_back(message);
         }
     }
 
     /// Takes the next message to send. It counts as in flight until [`Self::finished`].
-    pub(super) fn next(&mut self) -> Option<Outgoing> {
+    pub(crate) fn next(&mut self) -> Option<Outgoing> {
         if self.in_flight >= MAX_IN_FLIGHT {
             return None;
         }
@@ -38,11 +38,16 @@ impl MessageQueue {
     }
 
     /// A message is no longer in flight.
-    pub(super) fn finished(&mut self) {
+    pub(crate) fn finished(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    pub(super) fn update_headers(&mut self, headers: &Arc<LinkHeaders>) {
+    /// Whether no message is queued or in flight.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queued.is_empty() && self.in_flight == 0
+    }
+
+    pub(crate) fn update_headers(&mut self, headers: &Arc<LinkHeaders>) {
         for message in &mut self.queued {
             message.headers = Arc::clone(headers);
         }

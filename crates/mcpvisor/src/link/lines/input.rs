@@ -1,20 +1,26 @@
-//! The input side of the link: reads stdout, splits it into lines and decodes them, within limits
-//! on size, rate and CPU time.
+//! The input side of a link: reads a stream, splits it into lines and decodes them, within limits on
+//! size, rate and CPU time.
 
+use std::collections::VecDeque;
 use std::future::Future as _;
+use std::io;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use super::line_buffer::{EndlessLine, Frame};
-use super::link::{LinkState, StdioLink};
+use tokio::io::AsyncRead;
+use tokio::task::JoinHandle;
+
+use super::line_buffer::{EndlessLine, Frame, LineBuffer};
 use crate::link::codec::decode::{Decoded, decode, decode_oversized};
 use crate::link::codec::weigh::{LimitCheck, check_limits, check_limits_inline};
-use crate::link::cpu_quota::cpu_time;
-use crate::link::limits::format_bytes;
-use crate::link::{DownKind, Inbound, LinkDown, PendingRequests};
+use crate::link::cpu_quota::{CpuMeter, CpuQuota, cpu_time};
+use crate::link::flood_gate::FloodGate;
+use crate::link::limits::{MessageLimits, format_bytes};
+use crate::link::{Inbound, PendingRequests};
 
-/// Lines decoded per poll before yielding, so that a child that never pauses does not starve other
+/// Lines decoded per poll before yielding, so that a server that never pauses does not starve other
 /// tasks of the thread.
 const LINES_PER_POLL: usize = 256;
 
@@ -24,59 +30,166 @@ const READ_BYTES: usize = 64 * 1024;
 /// The cost of a read, in lines.
 const LINES_PER_READ: usize = 16;
 
-impl StdioLink {
-    /// Waits for the next message, and for the end of the link once stdout is drained.
-    pub(super) fn poll_input(
+/// The input of one link.
+#[derive(Debug)]
+pub(in crate::link) struct LineInput<R> {
+    /// `None` once it ended.
+    reader: Option<R>,
+    /// How the reader ended, until the link takes it.
+    end: Option<io::Result<()>>,
+    /// How the server violated the transport, until the link takes it.
+    violation: Option<String>,
+    /// Nothing more is read or decoded.
+    is_stopped: bool,
+    limits: MessageLimits,
+    lines: LineBuffer,
+    /// A large line that is decoded on a blocking thread, which returns the CPU time that it took. No
+    /// other line is decoded meanwhile, which keeps the order of messages and bounds memory. Dropping
+    /// this does not stop the thread; its result is discarded.
+    pub(in crate::link) blocking_decode: Option<JoinHandle<(Decoded, Duration)>>,
+    pub(in crate::link) gate: FloodGate,
+    /// The remaining messages of a batch.
+    ready: VecDeque<Inbound>,
+    quota: CpuQuota,
+    meter: CpuMeter,
+    /// Input was consumed since the last measurement.
+    consumed: bool,
+    /// The last input was not a reply, so the CPU time of the next input is measured.
+    measuring: bool,
+}
+
+/// The result of polling the input.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is matched where it is created, and never stored"
+)]
+pub(in crate::link) enum InputPoll {
+    /// A message.
+    Message(Inbound),
+    /// There may be more input. The task is woken.
+    Busy,
+    /// Nothing can be read now, or ever: the end of the link may be near.
+    Drained,
+}
+
+impl<R: AsyncRead + Unpin> LineInput<R> {
+    pub(in crate::link) fn new(reader: R, limits: MessageLimits) -> Self {
+        let quota = CpuQuota::default();
+        Self {
+            reader: Some(reader),
+            end: None,
+            violation: None,
+            is_stopped: false,
+            lines: LineBuffer::new(limits.get().max_bytes),
+            limits,
+            blocking_decode: None,
+            gate: FloodGate::default(),
+            ready: VecDeque::new(),
+            meter: CpuMeter::new(&quota),
+            quota,
+            consumed: false,
+            measuring: false,
+        }
+    }
+
+    /// Whether the reader ended.
+    pub(in crate::link) fn is_at_end(&self) -> bool {
+        self.reader.is_none()
+    }
+
+    /// Takes how the reader ended, once.
+    pub(in crate::link) fn take_end(&mut self) -> Option<io::Result<()>> {
+        self.end.take()
+    }
+
+    /// Takes how the server violated the transport, once.
+    pub(in crate::link) fn take_violation(&mut self) -> Option<String> {
+        self.violation.take()
+    }
+
+    /// Stops reading and decoding, so that the buffer stays bounded.
+    pub(in crate::link) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Waits while the CPU quota is exhausted.
+    pub(in crate::link) fn poll_resume(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.meter.poll_resume(cx)
+    }
+
+    /// Polls the next message.
+    pub(in crate::link) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         pending: &impl PendingRequests,
-    ) -> Poll<Result<Inbound, LinkDown>> {
-        ready!(self.poll_resume(cx));
+    ) -> InputPoll {
         self.measured(
-            |link| link.poll_messages(cx, pending),
+            |input| input.poll_messages(cx, pending),
             |polled| match polled {
-                Poll::Ready(Ok(inbound)) => Some(inbound),
-                _ => None,
+                InputPoll::Message(inbound) => Some(inbound),
+                InputPoll::Busy | InputPoll::Drained => None,
             },
         )
     }
 
     /// Returns a message that was already read, without waiting.
-    pub(super) fn take_buffered(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {
+    pub(in crate::link) fn take_buffered(
+        &mut self,
+        pending: &impl PendingRequests,
+    ) -> Option<Inbound> {
         self.measured(
-            |link| link.take_message(pending, &mut { LINES_PER_POLL }),
+            |input| input.take_message(pending, &mut { LINES_PER_POLL }),
             Option::as_ref,
         )
     }
 
-    fn poll_messages(
-        &mut self,
-        cx: &mut Context<'_>,
-        pending: &impl PendingRequests,
-    ) -> Poll<Result<Inbound, LinkDown>> {
+    /// Reads and discards input until the end of the reader.
+    pub(in crate::link) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while ready!(self.poll_read(cx)) {
+            let _ = self.lines.next();
+            self.lines.take_rest();
+        }
+        Poll::Ready(())
+    }
+
+    /// Drops the reader.
+    pub(in crate::link) fn close(&mut self) {
+        self.stop();
+        self.reader = None;
+    }
+
+    /// Discards what is buffered. Returns its length.
+    #[cfg(test)]
+    pub(in crate::link) fn discard_buffered(&mut self) -> usize {
+        self.lines.take_rest().len()
+    }
+
+    fn poll_messages(&mut self, cx: &mut Context<'_>, pending: &impl PendingRequests) -> InputPoll {
         let mut budget = LINES_PER_POLL;
         while budget > 0 {
             let mut taken = self.take_message(pending, &mut budget);
             let was_blocking = self.blocking_decode.is_some();
             if was_blocking {
-                taken = ready!(self.poll_blocking_decode(cx));
+                let Poll::Ready(decoded) = self.poll_blocking_decode(cx) else {
+                    return InputPoll::Busy;
+                };
+                taken = decoded;
             }
             if let Some(inbound) = taken {
-                return Poll::Ready(Ok(inbound));
+                return InputPoll::Message(inbound);
             }
             // The buffer may hold more lines.
             if was_blocking || budget == 0 {
                 continue;
             }
             budget = budget.saturating_sub(LINES_PER_READ);
-            // A link that is down stops reading, so its buffer stays bounded.
-            let down = matches!(self.state, LinkState::Down(_));
-            if down || self.poll_read(cx) != Poll::Ready(true) {
-                return self.poll_end(cx);
+            if self.is_stopped || self.poll_read(cx) != Poll::Ready(true) {
+                return InputPoll::Drained;
             }
         }
         cx.waker().wake_by_ref();
-        Poll::Pending
+        InputPoll::Busy
     }
 
     /// Runs `read` and charges its CPU time to the quota, unless it returned a reply.
@@ -108,35 +221,29 @@ impl StdioLink {
         result
     }
 
-    /// Waits while the CPU quota is exhausted. The last output of a child that exited is read
-    /// without a pause.
-    fn poll_resume(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if matches!(self.state, LinkState::Open)
-            && self.meter.poll_resume(cx).is_pending()
-            && self.process.poll_exit(cx).is_pending()
-        {
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    }
-
-    /// Reads once. True means that there may be a line to take, also at the end of stdout: the last
+    /// Reads once. True means that there may be a line to take, also at the end of the stream: the last
     /// line may lack its newline.
-    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let Some(stdout) = self.stdout.as_mut() else {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let Some(reader) = self.reader.as_mut() else {
             return Poll::Ready(false);
         };
-        let reason = match ready!(self.lines.poll_fill(cx, stdout, READ_BYTES)) {
-            Ok(0) => "the process closed its stdout".to_owned(),
+        let end = match ready!(self.lines.poll_fill(cx, reader, READ_BYTES)) {
+            Ok(0) => Ok(()),
             Ok(_) => {
                 self.consumed = true;
                 return Poll::Ready(true);
             }
-            Err(error) => format!("cannot read the stdout of the process: {error}"),
+            Err(error) => Err(error),
         };
-        self.stdout = None;
-        self.begin_end(LinkDown::new(DownKind::Closed, reason));
+        self.reader = None;
+        self.end = Some(end);
         Poll::Ready(true)
+    }
+
+    /// Ends the input because the server violated the transport.
+    fn violated(&mut self, problem: String) {
+        self.stop();
+        self.violation.get_or_insert(problem);
     }
 
     /// Takes the next message from the buffer, decoding at most `budget` lines.
@@ -148,10 +255,7 @@ impl StdioLink {
         if let Some(inbound) = self.ready.pop_front() {
             return Some(inbound);
         }
-        while *budget > 0
-            && self.blocking_decode.is_none()
-            && !matches!(self.state, LinkState::Down(_))
-        {
+        while *budget > 0 && self.blocking_decode.is_none() && !self.is_stopped {
             *budget -= 1;
             let max_bytes = self.limits.get().max_bytes;
             self.lines.set_max_bytes(max_bytes);
@@ -161,12 +265,12 @@ impl StdioLink {
                     let problem = line_too_long(max_bytes);
                     let fits = |bytes| self.gate.capacity().fits(bytes);
                     let Some(decoded) = decode_oversized(&line, &problem, pending, fits) else {
-                        self.break_link(problem);
+                        self.violated(problem);
                         return None;
                     };
                     self.gate.admit(decoded, &mut self.ready)
                 }
-                Ok(None) if self.stdout.is_none() => {
+                Ok(None) if self.reader.is_none() => {
                     let rest = self.lines.take_rest();
                     if rest.is_empty() {
                         return None;
@@ -175,7 +279,7 @@ impl StdioLink {
                 }
                 Ok(None) => return None,
                 Err(EndlessLine(length)) => {
-                    self.break_link(line_too_long(length));
+                    self.violated(line_too_long(length));
                     return None;
                 }
             };
@@ -188,7 +292,7 @@ impl StdioLink {
     }
 
     /// Decodes a line, on a blocking thread if that would take long. `is_last`: the line has no
-    /// newline because stdout ended.
+    /// newline because the stream ended.
     fn decode(
         &mut self,
         line: Range<usize>,
@@ -216,15 +320,12 @@ impl StdioLink {
         self.gate.admit(decoded, &mut self.ready)
     }
 
-    /// Waits for the blocking thread, and watches for the exit meanwhile.
+    /// Waits for the blocking thread.
     fn poll_blocking_decode(&mut self, cx: &mut Context<'_>) -> Poll<Option<Inbound>> {
         let Some(decode) = &mut self.blocking_decode else {
             return Poll::Ready(None);
         };
-        let Poll::Ready(result) = Pin::new(decode).poll(cx) else {
-            let _ = self.process.poll_exit(cx);
-            return Poll::Pending;
-        };
+        let result = ready!(Pin::new(decode).poll(cx));
         self.blocking_decode = None;
         Poll::Ready(match result {
             Ok((decoded, cpu_time)) => {
@@ -234,7 +335,7 @@ impl StdioLink {
                 self.gate.admit(decoded, &mut self.ready)
             }
             Err(error) => {
-                self.break_link(format!("cannot decode a line: {error}"));
+                self.violated(format!("cannot decode a line: {error}"));
                 None
             }
         })
@@ -245,7 +346,7 @@ fn line_too_long(limit: usize) -> String {
     format!("a line is longer than {}", format_bytes(limit))
 }
 
-/// Decodes a line. A last line that is not valid JSON was cut off when the child died, so it does
+/// Decodes a line. A last line that is not valid JSON was cut off when the server died, so it does
 /// not count as a reply.
 fn decode_line(
     line: &[u8],

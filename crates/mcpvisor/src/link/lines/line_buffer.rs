@@ -11,10 +11,7 @@ use tokio_util::io::poll_read_buf;
 
 #[cfg(test)]
 use crate::link::codec::END_BYTES;
-use crate::link::codec::partial_message::OversizedLine;
-
-/// An oversized line is skipped if it ends within this multiple of the maximum length.
-const MAX_SKIPPED_FACTOR: usize = 4;
+use crate::link::codec::partial_message::{MAX_SKIPPED_FACTOR, OversizedLine};
 
 /// The buffer size of an idle link.
 const INITIAL_BYTES: usize = 8 * 1024;
@@ -24,10 +21,10 @@ const RETAINED_BYTES: usize = 256 * 1024;
 
 /// The line is longer than this many bytes, and its end is not worth waiting for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct EndlessLine(pub(super) usize);
+pub(in crate::link) struct EndlessLine(pub(in crate::link) usize);
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(in crate::link) enum Frame {
     /// A line without its newline, as a range of the buffer that is valid until the next read.
     Line(Range<usize>),
     /// A line beyond the maximum length; only its head and tail are kept.
@@ -36,7 +33,7 @@ pub(super) enum Frame {
 
 /// Bytes that were read and not yet taken as lines.
 #[derive(Debug)]
-pub(super) struct LineBuffer {
+pub(in crate::link) struct LineBuffer {
     /// The maximum length of a line.
     max_bytes: usize,
     buffer: Vec<u8>,
@@ -49,14 +46,14 @@ pub(super) struct LineBuffer {
 }
 
 /// The part of an oversized line that was skipped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SkippedLine {
     line: OversizedLine,
     length: usize,
 }
 
 impl LineBuffer {
-    pub(super) fn new(max_bytes: usize) -> Self {
+    pub(in crate::link) fn new(max_bytes: usize) -> Self {
         Self {
             max_bytes,
             buffer: Vec::new(),
@@ -67,12 +64,12 @@ impl LineBuffer {
     }
 
     /// Sets the maximum length of the next lines.
-    pub(super) fn set_max_bytes(&mut self, max_bytes: usize) {
+    pub(in crate::link) fn set_max_bytes(&mut self, max_bytes: usize) {
         self.max_bytes = max_bytes;
     }
 
     /// Takes the next complete line.
-    pub(super) fn next(&mut self) -> Result<Option<Frame>, EndlessLine> {
+    pub(in crate::link) fn next(&mut self) -> Result<Option<Frame>, EndlessLine> {
         let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
         let line_end = found.map_or(self.buffer.len(), |offset| self.scanned + offset);
         self.scanned = line_end;
@@ -87,19 +84,19 @@ impl LineBuffer {
     }
 
     /// The bytes of a line that was taken since the last read.
-    pub(super) fn get(&self, line: Range<usize>) -> &[u8] {
+    pub(in crate::link) fn get(&self, line: Range<usize>) -> &[u8] {
         self.buffer.get(line).unwrap_or_default()
     }
 
     /// Moves the buffer of the lines that were taken out; only the bytes after them are copied.
-    pub(super) fn detach(&mut self) -> Vec<u8> {
+    pub(in crate::link) fn detach(&mut self) -> Vec<u8> {
         let rest = self.buffer[self.start..].to_vec();
         self.advance(0);
         std::mem::replace(&mut self.buffer, rest)
     }
 
     /// Takes the bytes after the last newline, once the stream ended. Empty for an oversized line.
-    pub(super) fn take_rest(&mut self) -> Range<usize> {
+    pub(in crate::link) fn take_rest(&mut self) -> Range<usize> {
         let rest = self.start..self.buffer.len();
         self.advance(rest.end);
         match self.skipping.take() {
@@ -110,7 +107,7 @@ impl LineBuffer {
 
     /// Reads once, at most `max_read` bytes, and returns the number of bytes; 0 means the end of
     /// the stream.
-    pub(super) fn poll_fill(
+    pub(in crate::link) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         reader: &mut (impl AsyncRead + Unpin),
@@ -123,7 +120,7 @@ impl LineBuffer {
     }
 
     /// The number of bytes that were read and not yet taken.
-    pub(super) fn unfinished(&self) -> usize {
+    pub(in crate::link) fn unfinished(&self) -> usize {
         self.buffer.len() - self.start
     }
 
@@ -135,10 +132,7 @@ impl LineBuffer {
     /// Skips a part of an oversized line.
     fn skip(&mut self, line_end: usize, ends_here: bool) -> Result<Option<Frame>, EndlessLine> {
         let part = &self.buffer[self.start..line_end];
-        let skipped = self.skipping.get_or_insert_with(|| SkippedLine {
-            line: OversizedLine::starting_with(part),
-            length: 0,
-        });
+        let skipped = self.skipping.get_or_insert_default();
         skipped.length += part.len();
         skipped.line.push(part);
         if !skipped.line.may_be_message() {

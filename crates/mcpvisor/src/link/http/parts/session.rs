@@ -14,15 +14,15 @@ use crate::link::http::{headers, refusal};
 
 /// The session, from the handshake to its loss.
 #[derive(Debug)]
-pub(super) struct HttpSession {
+pub(crate) struct HttpSession {
     /// Sent with every request.
-    pub(super) headers: Arc<LinkHeaders>,
+    pub(crate) headers: Arc<LinkHeaders>,
     state: State,
     /// Set by the handshake. A server of the legacy era may open a session; in the modern era there
     /// are none.
     era: Option<Era>,
     /// A loss that is reported once no request is in flight.
-    pub(super) deferred_loss: Option<String>,
+    pub(crate) deferred_loss: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ enum State {
 }
 
 impl HttpSession {
-    pub(super) fn new(map: HeaderMap, authorization: &Authorization) -> Self {
+    pub(crate) fn new(map: HeaderMap, authorization: &Authorization) -> Self {
         let mut headers = LinkHeaders {
             map,
             ..LinkHeaders::default()
@@ -48,7 +48,7 @@ impl HttpSession {
     }
 
     /// Replaces the headers of the endpoint; those of the session stay.
-    pub(super) fn replace_headers(&mut self, mut fresh: HeaderMap, authorization: &Authorization) {
+    pub(crate) fn replace_headers(&mut self, mut fresh: HeaderMap, authorization: &Authorization) {
         for name in [headers::SESSION_ID, headers::PROTOCOL_VERSION] {
             if let Some(value) = self.headers.get(&name) {
                 fresh.insert(name, value.clone());
@@ -63,7 +63,7 @@ impl HttpSession {
     }
 
     /// Replaces the credential.
-    pub(super) fn authorize(&mut self, before: &Authorization, after: &Authorization) {
+    pub(crate) fn authorize(&mut self, before: &Authorization, after: &Authorization) {
         let headers = Arc::make_mut(&mut self.headers);
         for (name, _) in &before.headers {
             headers.remove(name);
@@ -71,17 +71,17 @@ impl HttpSession {
         apply(headers, after);
     }
 
-    pub(super) fn is_modern(&self) -> bool {
+    pub(crate) fn is_modern(&self) -> bool {
         self.era == Some(Era::Modern)
     }
 
-    pub(super) fn is_negotiated(&self) -> bool {
+    pub(crate) fn is_negotiated(&self) -> bool {
         self.era.is_some()
     }
 
     /// Sets the negotiated version. A server of both eras may have opened a session that the modern
     /// era does not use: returns the headers for deleting it.
-    pub(super) fn set_version(&mut self, version: &ProtocolVersion) -> Option<Arc<LinkHeaders>> {
+    pub(crate) fn set_version(&mut self, version: &ProtocolVersion) -> Option<Arc<LinkHeaders>> {
         let mut unused = None;
         if version.has_initialize() {
             self.era = Some(Era::Legacy);
@@ -99,7 +99,7 @@ impl HttpSession {
     }
 
     /// Takes the session id of a response.
-    pub(super) fn start(&mut self, id: Option<HeaderValue>) {
+    pub(crate) fn start(&mut self, id: Option<HeaderValue>) {
         if let Some(id) = id.filter(headers::is_valid_session_id)
             && !self.is_modern()
         {
@@ -108,43 +108,48 @@ impl HttpSession {
         }
     }
 
+    /// A session begins whose id is part of the address, not of the headers (HTTP+SSE).
+    pub(crate) fn start_at_endpoint(&mut self) {
+        self.state = State::Active;
+    }
+
     /// Whether requests carry a session id, whether or not the session is lost.
-    pub(super) fn has_id(&self) -> bool {
+    pub(crate) fn has_id(&self) -> bool {
         self.state != State::None
     }
 
-    pub(super) fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.state == State::Active
     }
 
-    pub(super) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.state == State::Lost
     }
 
     /// Whether a refusal means that the session is lost.
-    pub(super) fn is_lost_by(&self, refusal: &HttpRefusal) -> bool {
+    pub(crate) fn is_lost_by(&self, refusal: &HttpRefusal) -> bool {
         refusal::is_session_lost(refusal, self.has_id())
     }
 
     /// Marks the session as lost. Returns whether it was active.
-    pub(super) fn end(&mut self) -> bool {
+    pub(crate) fn end(&mut self) -> bool {
         std::mem::replace(&mut self.state, State::Lost) == State::Active
     }
 
     /// Reports the loss of the session, once.
-    pub(super) fn report_loss(&mut self, message: String) -> Option<Inbound> {
+    pub(crate) fn report_loss(&mut self, message: String) -> Option<Inbound> {
         self.end().then_some(Inbound::SessionGone { message })
     }
 
     /// Reports the deferred loss.
-    pub(super) fn report_deferred_loss(&mut self) -> Option<Inbound> {
+    pub(crate) fn report_deferred_loss(&mut self) -> Option<Inbound> {
         let message = self.deferred_loss.take()?;
         self.report_loss(message)
     }
 
     /// Marks an error in a successful reply that may mean that the session is lost. The session
     /// stays active: a server that replies may still know it, and gets a DELETE when it is closed.
-    pub(super) fn flag_possible_loss(&self, inbound: Inbound) -> Inbound {
+    pub(crate) fn flag_possible_loss(&self, inbound: Inbound) -> Inbound {
         match inbound {
             Inbound::Response {
                 id,

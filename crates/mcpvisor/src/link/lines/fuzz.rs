@@ -1,4 +1,4 @@
-//! The lines of a child do not depend on how its output is split into reads.
+//! The lines of a stream do not depend on how it is split into reads.
 
 use std::task::{Context, Poll, Waker};
 

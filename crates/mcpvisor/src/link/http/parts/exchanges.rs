@@ -23,18 +23,18 @@ const MIN_ANSWERED: usize = 16;
 
 /// The exchanges in progress and the pool of idle connections.
 #[derive(Debug)]
-pub(super) struct Exchanges {
-    pub(super) target: Arc<Target>,
-    pub(super) active: SelectAll<Exchange>,
-    pub(super) pool: ConnectionPool,
+pub(crate) struct Exchanges {
+    pub(crate) target: Arc<Target>,
+    pub(crate) active: SelectAll<Exchange>,
+    pub(crate) pool: ConnectionPool,
     /// An exchange may be waiting for a connection that could not be opened.
-    pub(super) may_have_stalled: bool,
+    pub(crate) may_have_stalled: bool,
     /// Answered requests whose streams are still open, oldest first.
     answered: VecDeque<CallId>,
     /// The most unanswered exchanges at any time.
     peak: usize,
     /// The modern request that listens for notifications. It never completes by itself.
-    pub(super) subscription: Option<CallId>,
+    pub(crate) subscription: Option<CallId>,
     /// Its single permit allows one large message per link.
     large: Arc<Semaphore>,
     limits: MessageLimits,
@@ -42,7 +42,7 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    pub(super) fn new(
+    pub(crate) fn new(
         target: Target,
         pool: ConnectionPool,
         limits: MessageLimits,
@@ -63,42 +63,42 @@ impl Exchanges {
     }
 
     /// Creates an exchange, on an idle connection if there is one.
-    pub(super) fn create(&mut self, purpose: Purpose, mut outgoing: Outgoing) -> Exchange {
+    pub(crate) fn create(&mut self, purpose: Purpose, mut outgoing: Outgoing) -> Exchange {
         outgoing.redial = match purpose {
-            Purpose::Request(_) => outgoing.redial,
+            Purpose::Request(_) | Purpose::Post(_) => outgoing.redial,
             Purpose::Resume(..) | Purpose::Initialized | Purpose::Message => {
                 RedialPolicy::UntilCancelled
             }
             Purpose::ServerStream => RedialPolicy::ServerStream,
-            Purpose::DeleteSession => RedialPolicy::Once,
+            Purpose::SessionStream | Purpose::DeleteSession => RedialPolicy::Once,
         };
         // The server stream occupies its connection for long, and some servers serve one connection
         // at a time. A connection that they answer on stays free for requests.
         let conn = match purpose {
-            Purpose::ServerStream => None,
+            Purpose::ServerStream | Purpose::SessionStream => None,
             _ => self.pool.take(),
         };
         let target = Arc::clone(&self.target);
-        let max_bytes = self.limits.get().max_bytes;
-        let large = Arc::clone(&self.large);
+        let (large, limits) = (Arc::clone(&self.large), self.limits.clone());
         let cpu = CpuMeter::new(&self.quota);
-        Exchange::start(purpose, target, outgoing, conn, large, max_bytes, cpu)
+        Exchange::start(purpose, target, outgoing, conn, large, limits, cpu)
     }
 
-    pub(super) fn start(&mut self, purpose: Purpose, outgoing: Outgoing) {
+    pub(crate) fn start(&mut self, purpose: Purpose, outgoing: Outgoing) {
         let exchange = self.create(purpose, outgoing);
         self.active.push(exchange);
     }
 
-    pub(super) fn start_request(&mut self, id: CallId, outgoing: Outgoing) {
-        self.start(Purpose::Request(id), outgoing);
+    /// Starts the exchange of a request.
+    pub(crate) fn start_request(&mut self, purpose: Purpose, outgoing: Outgoing) {
+        self.start(purpose, outgoing);
         let unanswered = self.active.len().saturating_sub(self.answered.len());
         self.peak = self.peak.max(unanswered);
     }
 
     /// A request was answered. Its stream usually ends by itself; the number of open ones is
     /// limited.
-    pub(super) fn request_answered(&mut self, id: CallId) {
+    pub(crate) fn request_answered(&mut self, id: CallId) {
         self.answered.push_back(id);
         if self.answered.len() > MIN_ANSWERED.max(2 * self.peak)
             && let Some(oldest) = self.answered.pop_front()
@@ -108,7 +108,7 @@ impl Exchanges {
     }
 
     /// The exchange of a request ended.
-    pub(super) fn request_ended(&mut self, id: CallId) {
+    pub(crate) fn request_ended(&mut self, id: CallId) {
         self.answered.retain(|answered| *answered != id);
         self.subscription
             .take_if(|subscription| *subscription == id);
@@ -116,7 +116,7 @@ impl Exchanges {
 
     /// Aborts the exchange of a request. Returns whether any of it may have been written, or `None`
     /// if there is no exchange.
-    pub(super) fn abort(&mut self, id: CallId) -> Option<bool> {
+    pub(crate) fn abort(&mut self, id: CallId) -> Option<bool> {
         let mut exchanges = self.active.iter_mut();
         let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id))?;
         let written = exchange.is_written();
@@ -125,14 +125,14 @@ impl Exchanges {
     }
 
     /// Whether any of a request may have been written, or `None` if there is no exchange for it.
-    pub(super) fn is_written(&self, id: CallId) -> Option<bool> {
+    pub(crate) fn is_written(&self, id: CallId) -> Option<bool> {
         let mut exchanges = self.active.iter();
         let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id))?;
         Some(exchange.is_written())
     }
 
     /// Whether a pending request that was written may still be answered on its connection.
-    pub(super) fn await_reply(&self, pending: &impl PendingRequests) -> bool {
+    pub(crate) fn await_reply(&self, pending: &impl PendingRequests) -> bool {
         let awaiting = self.active.iter().filter(|it| it.awaits_response());
         let requests = awaiting.filter_map(|it| it.purpose.request());
         let mut requests = requests.filter(|id| self.subscription != Some(*id));
@@ -140,13 +140,13 @@ impl Exchanges {
     }
 
     /// Whether the server stream is open or being opened.
-    pub(super) fn await_server_stream(&self) -> bool {
+    pub(crate) fn await_server_stream(&self) -> bool {
         let mut awaiting = self.active.iter().filter(|it| it.awaits_response());
         awaiting.any(|it| it.purpose == Purpose::ServerStream)
     }
 
     /// Gives a free connection to the exchange that has been stalled the longest, or to the pool.
-    pub(super) fn release(&mut self, mut conn: Conn, serve_stalled: bool) {
+    pub(crate) fn release(&mut self, mut conn: Conn, serve_stalled: bool) {
         if !conn.is_usable() {
             return;
         }
@@ -164,11 +164,31 @@ impl Exchanges {
         self.pool.put(conn, self.peak);
     }
 
-    /// Drops all exchanges except those that send messages to the server.
-    pub(super) fn keep_messages(&mut self) {
+    /// Aborts the stream of a session that ended, and the requests of which nothing was written.
+    /// Returns these.
+    pub(crate) fn end_session(&mut self) -> Vec<CallId> {
+        let mut unsent = Vec::new();
+        for exchange in self.active.iter_mut() {
+            match exchange.purpose {
+                Purpose::Post(id) if !exchange.is_written() => unsent.push(id),
+                Purpose::SessionStream => {}
+                _ => continue,
+            }
+            exchange.abort();
+        }
+        unsent
+    }
+
+    /// Drops all exchanges except those that send messages to the server, and the session that they
+    /// belong to.
+    pub(crate) fn keep_messages(&mut self) {
         let all = std::mem::take(&mut self.active);
-        let is_message =
-            |it: &Exchange| matches!(it.purpose, Purpose::Message | Purpose::DeleteSession);
-        self.active.extend(all.into_iter().filter(is_message));
+        let is_kept = |it: &Exchange| {
+            matches!(
+                it.purpose,
+                Purpose::Message | Purpose::SessionStream | Purpose::DeleteSession
+            )
+        };
+        self.active.extend(all.into_iter().filter(is_kept));
     }
 }

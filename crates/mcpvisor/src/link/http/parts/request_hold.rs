@@ -1,7 +1,7 @@
 //! Requests that are held back until it is known whether they would arrive.
 //!
 //! They wait for the end of the handshake, and for a short time while the server stream is opened
-//! or the session is in doubt.
+//! or the session is in doubt. Over HTTP+SSE they first wait for the address to send them to.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -27,17 +27,19 @@ const STREAM_OPEN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The held requests, and why they are held.
 #[derive(Debug, Default)]
-pub(super) struct RequestHold {
+pub(crate) struct RequestHold {
+    /// The server has not sent the endpoint of the session yet (HTTP+SSE). Holds all requests.
+    pub(crate) awaits_endpoint: bool,
     /// The server has not received the `initialized` notification yet. Holds all requests.
-    pub(super) awaits_initialized: bool,
+    pub(crate) awaits_initialized: bool,
     /// The client offers callbacks to the server.
-    pub(super) offers_callbacks: bool,
-    pub(super) pause: Option<Pause>,
-    pub(super) requests: VecDeque<HeldRequest>,
+    pub(crate) offers_callbacks: bool,
+    pub(crate) pause: Option<Pause>,
+    pub(crate) requests: VecDeque<HeldRequest>,
 }
 
 #[derive(Debug)]
-pub(super) struct Pause {
+pub(crate) struct Pause {
     reason: PauseReason,
     timeout: Pin<Box<Sleep>>,
 }
@@ -53,16 +55,16 @@ enum PauseReason {
 
 /// A request that waits.
 #[derive(Debug)]
-pub(super) struct HeldRequest {
-    pub(super) id: CallId,
-    pub(super) outgoing: Outgoing,
+pub(crate) struct HeldRequest {
+    pub(crate) id: CallId,
+    pub(crate) outgoing: Outgoing,
     /// The server may send a request to the client before it replies.
-    pub(super) may_call_back: bool,
+    pub(crate) may_call_back: bool,
 }
 
 impl RequestHold {
     /// The server has received the `initialized` notification. Returns false if it was not awaited.
-    pub(super) fn initialized(&mut self, opens_stream: bool) -> bool {
+    pub(crate) fn initialized(&mut self, opens_stream: bool) -> bool {
         if !std::mem::take(&mut self.awaits_initialized) {
             return false;
         }
@@ -73,7 +75,7 @@ impl RequestHold {
     }
 
     /// Holds all requests for a short time.
-    pub(super) fn pause_for_session_check(&mut self) {
+    pub(crate) fn pause_for_session_check(&mut self) {
         self.pause(PauseReason::SessionCheck, SESSION_CHECK_TIMEOUT);
     }
 
@@ -83,7 +85,7 @@ impl RequestHold {
     }
 
     /// Ends the pause when its time is up. Returns whether it is.
-    pub(super) fn poll_pause_timeout(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn poll_pause_timeout(&mut self, cx: &mut Context<'_>) -> bool {
         let is_over = match &mut self.pause {
             Some(pause) => pause.timeout.as_mut().poll(cx) == Poll::Ready(()),
             None => false,
@@ -95,26 +97,26 @@ impl RequestHold {
     }
 
     /// Whether a request has to wait.
-    pub(super) fn applies_to(&self, may_call_back: bool) -> bool {
+    pub(crate) fn applies_to(&self, may_call_back: bool) -> bool {
         let is_paused = match &self.pause {
             Some(pause) => pause.reason == PauseReason::SessionCheck || may_call_back,
             None => false,
         };
-        self.awaits_initialized || is_paused
+        self.awaits_endpoint || self.awaits_initialized || is_paused
     }
 
-    pub(super) fn contains(&self, id: CallId) -> bool {
+    pub(crate) fn contains(&self, id: CallId) -> bool {
         self.requests.iter().any(|request| request.id == id)
     }
 
     /// Removes a request. Returns false if it is not held.
-    pub(super) fn remove(&mut self, id: CallId) -> bool {
+    pub(crate) fn remove(&mut self, id: CallId) -> bool {
         let at = self.requests.iter().position(|request| request.id == id);
         at.and_then(|at| self.requests.remove(at)).is_some()
     }
 
     /// Takes the requests that need not wait any longer.
-    pub(super) fn take_released(&mut self) -> VecDeque<HeldRequest> {
+    pub(crate) fn take_released(&mut self) -> VecDeque<HeldRequest> {
         let requests = std::mem::take(&mut self.requests);
         let (held, released) = requests
             .into_iter()
@@ -124,7 +126,7 @@ impl RequestHold {
     }
 
     /// Ends the pause and fails the held requests: the session is lost, and they were not sent.
-    pub(super) fn fail_all(&mut self, message: &str) -> impl Iterator<Item = Inbound> {
+    pub(crate) fn fail_all(&mut self, message: &str) -> impl Iterator<Item = Inbound> {
         self.pause = None;
         self.requests.drain(..).map(move |request| Inbound::Failed {
             id: request.id,
@@ -132,7 +134,7 @@ impl RequestHold {
         })
     }
 
-    pub(super) fn update_headers(&mut self, headers: &Arc<LinkHeaders>) {
+    pub(crate) fn update_headers(&mut self, headers: &Arc<LinkHeaders>) {
         for request in &mut self.requests {
             request.outgoing.headers = Arc::clone(headers);
         }

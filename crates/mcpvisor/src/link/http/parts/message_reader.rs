@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::link::codec::decode::{Decoded, decode, decode_error_body};
+use crate::link::codec::decode::{Decoded, decode, decode_error_body, decode_oversized};
+use crate::link::codec::partial_message::OversizedLine;
 use crate::link::codec::weigh::{check_limits, check_limits_inline};
 use crate::link::cpu_quota::{CpuQuota, cpu_time};
 use crate::link::flood_gate::FloodGate;
@@ -22,18 +23,18 @@ const REQUEST_TOKENS: u32 = 7;
 
 /// The decoder of a link.
 #[derive(Debug)]
-pub(super) struct MessageReader {
+pub(crate) struct MessageReader {
     limits: MessageLimits,
-    pub(super) gate: FloodGate,
+    pub(crate) gate: FloodGate,
     /// CPU time of input that answers no request.
     quota: CpuQuota,
     /// A large message that is decoded on another thread. The link reads nothing else meanwhile, so
     /// that messages stay in order and memory is bounded.
-    pub(super) background: Option<(Purpose, JoinHandle<(Decoded, Duration)>)>,
+    pub(crate) background: Option<(Purpose, JoinHandle<(Decoded, Duration)>)>,
 }
 
 impl MessageReader {
-    pub(super) fn new(limits: MessageLimits, quota: CpuQuota) -> Self {
+    pub(crate) fn new(limits: MessageLimits, quota: CpuQuota) -> Self {
         Self {
             limits,
             gate: FloodGate::with_request_tokens(REQUEST_TOKENS),
@@ -43,7 +44,7 @@ impl MessageReader {
     }
 
     /// Decodes a message, or starts to decode it in the background and returns `None`.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         purpose: Purpose,
         message: BodyMessage,
@@ -97,8 +98,19 @@ impl MessageReader {
         Some(decoded)
     }
 
+    /// Decodes what is known of a message beyond the size limit; `None` if that does not identify it.
+    pub(crate) fn read_oversized(
+        &mut self,
+        message: &OversizedLine,
+        problem: &str,
+        pending: &impl PendingRequests,
+    ) -> Option<Decoded> {
+        let capacity = self.gate.capacity();
+        decode_oversized(message, problem, pending, |bytes| capacity.fits(bytes))
+    }
+
     /// Polls the message that is decoded in the background. `None`: there is none.
-    pub(super) fn poll_background(
+    pub(crate) fn poll_background(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Option<Poll<(Purpose, Option<Decoded>)>> {
