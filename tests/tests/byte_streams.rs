@@ -7,6 +7,7 @@
 )]
 
 #[path = "fleet/deadlines.rs"]
+#[allow(dead_code, reason = "each specification uses some of it")]
 mod deadlines;
 mod fleet;
 

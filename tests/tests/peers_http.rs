@@ -380,12 +380,17 @@ async fn fifty_agents_that_elicit_at_once_get_their_own_questions() {
     let (node, python) = (free_port(), free_port());
     for (command, port, tool, field) in [
         (
-            peers.everything(node),
+            peers.everything("streamableHttp", node),
             node,
             "trigger-elicitation-request",
             "name",
         ),
-        (peers.fastmcp(&script, python), python, "ask", "value"),
+        (
+            peers.fastmcp(&script, "http", python),
+            python,
+            "ask",
+            "value",
+        ),
     ] {
         let _process = Process::start(command, port).await;
         let endpoint = Transport::http(format!("http://127.0.0.1:{port}/mcp"));
