@@ -11,6 +11,7 @@ mod findings;
 mod fleet;
 mod merger;
 mod server;
+pub(crate) mod task_support;
 mod visibility;
 
 pub use changes::CatalogChanges;
@@ -22,4 +23,5 @@ pub use fleet::{FleetCatalog, FleetTool, ServerView};
 pub(crate) use merger::CatalogMerger;
 pub(crate) use server::ListItems;
 pub use server::ServerCatalog;
+pub use task_support::TaskSupport;
 pub(crate) use visibility::visible_catalog;

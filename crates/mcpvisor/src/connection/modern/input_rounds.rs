@@ -156,7 +156,7 @@ fn add_input(
     }
 }
 
-/// Collects one input after the other, so that a user sees one form at a time.
+/// Collects the input of one round. Without a request for input, waits before the next round.
 async fn collect(
     slot: Arc<ServerSlot>,
     generation: Generation,
@@ -168,6 +168,18 @@ async fn collect(
         tokio::time::sleep(BASE_DELAY * (1 << rounds.min(6))).await;
         return Ok(None);
     };
+    let responses = collect_input(&slot, generation, &callbacks, requests).await;
+    responses.map(Some)
+}
+
+/// Collects the input that a server requires, one after the other, so that a user sees one form at a
+/// time. Fails if one is not available.
+pub(crate) async fn collect_input(
+    slot: &ServerSlot,
+    generation: Generation,
+    callbacks: &BoundCallbacks,
+    requests: InputRequests,
+) -> Result<InputResponses, String> {
     let _turn = callbacks.wait_for_turn().await;
     let mut responses = InputResponses::new();
     for (name, request) in requests {
@@ -183,7 +195,7 @@ async fn collect(
         let answer = serde_json::to_value(answer).map_err(|problem| problem.to_string())?;
         responses.insert(name, answer);
     }
-    Ok(Some(responses))
+    Ok(responses)
 }
 
 /// Reports progress of a call while its input is collected: the server is not idle, we are.

@@ -10,6 +10,7 @@ use super::batch::Batch;
 use super::pending::{PendingTable, Requester};
 use super::server_requests::{ServerRequests, refuse_unread};
 use super::session_check::SessionCheck;
+use crate::catalog::task_support;
 use crate::connection::faults;
 use crate::connection::handle::Command;
 use crate::connection::modern::input_rounds::Resumed;
@@ -32,6 +33,8 @@ pub(crate) struct Session<'a, L> {
     /// The negotiated version.
     pub(crate) version: ProtocolVersion,
     pub(super) session_check: SessionCheck,
+    /// The server accepts tool calls as tasks of 2025-11-25.
+    pub(crate) calls_as_tasks: bool,
     /// Only in the modern era.
     pub(crate) modern: Option<ModernSession>,
     /// Lists for which the server sends change notifications.
@@ -77,6 +80,7 @@ impl<'a, L: Link> Session<'a, L> {
             server_requests,
             version: info.protocol_version.clone(),
             session_check: SessionCheck::default(),
+            calls_as_tasks: era == Era::Legacy && task_support::calls_as_tasks(info),
             modern,
             #[cfg(feature = "http")]
             announced_lists: announced_lists(&info.capabilities),
