@@ -16,6 +16,7 @@ use super::listener::Listener;
 use super::record::{Received, Record};
 use super::{HttpOptions, LostSession, other_origin};
 use crate::eventually::eventually;
+use crate::task_book::TaskBook;
 
 /// Queued commands for open streams; a lagging stream skips the oldest.
 const STREAM_BUFFER: usize = 4_096;
@@ -63,6 +64,8 @@ pub(super) struct Shared {
     next: AtomicU64,
     pub(super) other_origin: OnceLock<SocketAddr>,
     guard: OnceLock<Arc<dyn RequestGuard>>,
+    /// Its tasks.
+    pub(super) book: TaskBook,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +109,11 @@ impl HttpServer {
             })
     }
 
+    /// Its tasks, if it has any.
+    pub fn task_book(&self) -> &TaskBook {
+        &self.0.shared.book
+    }
+
     /// Starts a server at this address.
     pub async fn start_at(address: SocketAddr, options: HttpOptions) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -119,6 +127,7 @@ impl HttpServer {
             next: AtomicU64::new(1),
             other_origin: OnceLock::new(),
             guard: OnceLock::new(),
+            book: TaskBook::default(),
         });
         let other_origin = other_origin::open(&shared).await?;
         let listener = Listener::open(address, &shared).await?;

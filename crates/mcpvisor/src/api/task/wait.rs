@@ -165,8 +165,9 @@ impl TaskWait {
 
     async fn outcome(&mut self, first: Option<TaskState>) -> Result<CallToolResult, CallError> {
         let mut state = match first {
-            Some(state) => state,
-            None => self.poll(Duration::ZERO).await?,
+            Some(state) if state.info.status == TaskStatus::Working => state,
+            // What created the task does not carry its result or its questions.
+            _ => self.poll(Duration::ZERO).await?,
         };
         let mut polls = 0;
         loop {
