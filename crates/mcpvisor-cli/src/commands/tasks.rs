@@ -150,7 +150,14 @@ async fn status(
     match answer {
         Ok(info) => Ok((TaskState::Known(info.status), info.message)),
         Err(CallError::TaskUnknown { .. }) => Ok((TaskState::Unknown, None)),
-        Err(error) => Err(server_ready::refine(error.into(), &server)),
+        Err(error) => {
+            let mut failure = server_ready::refine(error.into(), &server);
+            // A status that was not read has changed nothing.
+            if failure.exit == Exit::Unknown {
+                (failure.exit, failure.code) = (Exit::Unreachable, "unreachable");
+            }
+            Err(failure)
+        }
     }
 }
 
