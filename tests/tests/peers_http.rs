@@ -21,7 +21,7 @@ use std::time::Duration;
 use fleet::*;
 use mcpvisor::for_model::ModelText;
 use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction};
-use mcpvisor::{CallError, Callbacks, Runtime, ServerHandle, Transport};
+use mcpvisor::{CallError, Callbacks, Runtime, ServerHandle, TaskStart, Transport};
 use mcpvisor_testkit::delay::DelayProxy;
 use mcpvisor_testkit::eventually;
 use rmcp::model::ProtocolVersion;
@@ -66,6 +66,32 @@ def browser(name: str) -> str:
 @mcp.tool
 def count_reads() -> int:
     return reads
+"#;
+
+/// A server whose tools run as tasks (the extension of 2026-07-28).
+const PYTHON_TASKS: &str = r#"
+import asyncio
+from datetime import timedelta
+
+from fastmcp import Context, FastMCP
+from fastmcp.utilities.tasks import TaskConfig
+from fastmcp_tasks import TasksExtension
+
+mcp = FastMCP("peer")
+mcp.add_extension(TasksExtension())
+quick = TaskConfig(poll_interval=timedelta(milliseconds=200))
+
+
+@mcp.tool(task=quick)
+async def work(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+@mcp.tool(task=quick)
+async def ask(ctx: Context) -> str:
+    answer = await ctx.elicit("Your name?", response_type=str)
+    return answer.action + " " + answer.data
 "#;
 
 /// Where the servers are installed.
@@ -520,4 +546,57 @@ async fn sixty_four_callers_of_everything_open_at_most_twice_as_many_connections
     println!("{CALLERS} callers, {opened} connections");
     assert!(opened <= 2 * CALLERS, "{opened} connections");
     runtime.shutdown(START).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fastmcp_runs_tasks_that_are_awaited_picked_up_and_cancelled() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let name = format!("mcpvisor-fastmcp-tasks-{}.py", std::process::id());
+    let script = std::env::temp_dir().join(name);
+    std::fs::write(&script, PYTHON_TASKS).unwrap();
+    let port = free_port();
+    let _process = Process::start(peers.fastmcp(&script, port), port).await;
+    let (runtime, peer) = ready_in_time(port, None).await;
+    let text =
+        |result: &rmcp::model::CallToolResult| result.content[0].as_text().unwrap().text.clone();
+    let call = peer
+        .call_tool("work", json!({ "seconds": 1 }))
+        .deadline(START);
+    assert_eq!(text(&call.await.unwrap()), "done");
+
+    let call = peer.call_tool("ask", json!({})).deadline(START);
+    let callbacks = Callbacks::new().elicitation_form(|_| async {
+        let answer = ElicitResult::new(ElicitationAction::Accept);
+        Ok(answer.with_content(json!({ "value": "Ada" })))
+    });
+    assert_eq!(
+        text(&call.callbacks(callbacks).await.unwrap()),
+        "accept Ada"
+    );
+
+    let started = async |seconds: u32| {
+        let call = peer.call_tool("work", json!({ "seconds": seconds }));
+        match call.deadline(START).as_task().await.unwrap() {
+            TaskStart::Started(task) => task,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (short, long) = (started(2).await, started(3_600).await);
+    let error = peer.task("nowhere").status().await.unwrap_err();
+    assert!(matches!(error, CallError::TaskUnknown { .. }), "{error}");
+    long.cancel().await.unwrap();
+    let ended = long.result().deadline(START).await.unwrap_err();
+    assert!(matches!(ended, CallError::TaskCancelled { .. }), "{ended}");
+    let id = short.id().to_owned();
+    drop((short, long, peer));
+    runtime.shutdown(secs(30)).await;
+
+    // Another run of the host picks it up.
+    let (runtime, peer) = ready_in_time(port, None).await;
+    let result = peer.task(id).result().deadline(START).await.unwrap();
+    assert_eq!(text(&result), "done");
+    runtime.shutdown(secs(30)).await;
+    let _ = std::fs::remove_file(script);
 }

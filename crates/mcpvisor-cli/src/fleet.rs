@@ -104,6 +104,17 @@ pub(crate) async fn supervised<T>(
     run(config, &invocation, callbacks, interrupted, command).await
 }
 
+/// Runs a command that outlives lost connections: servers are supervised as configured.
+pub(crate) async fn reconnecting<T>(
+    config: Config,
+    invocation: &Invocation<'_>,
+    callbacks: Callbacks,
+    interrupted: impl Fn() -> Failure,
+    command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    run(config, invocation, callbacks, interrupted, command).await
+}
+
 /// Runs a command on a fleet, and always shuts it down. The first interrupt cancels running requests;
 /// a second one stops waiting for the servers to close. A failure is shown before the shutdown,
 /// because that can take long.

@@ -47,6 +47,7 @@ mod mutex;
 mod secret;
 mod server;
 mod state;
+mod unknown_fields;
 
 pub use mcpvisor_core::machine::{Action, Fault, FaultClass};
 pub use mcpvisor_core::settings;
@@ -86,6 +87,7 @@ pub use api::handle::{ServerHandle, ToolHandle};
 pub use api::request::{FromResult, Request};
 pub use api::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
 pub use api::status::{ListState, Readiness, ServerStatus, UnsavedLogin};
+pub use api::task::{TaskHandle, TaskInfo, TaskRequest, TaskResult, TaskStart};
 #[cfg(feature = "http")]
 pub use api::transport::HttpEndpoint;
 #[cfg(feature = "stdio")]
@@ -93,7 +95,7 @@ pub use api::transport::StdioCommand;
 pub use api::transport::Transport;
 pub use catalog::{
     CatalogChanges, Finding, FindingKind, FleetCatalog, FleetTool, ListDiff, ServerCatalog,
-    ServerView, ToolMatch,
+    ServerView, TaskSupport, ToolMatch,
 };
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};
 pub use fleet::ServerChange;
@@ -108,3 +110,4 @@ pub use link::in_process::ServerEnd;
 #[doc(hidden)]
 pub use state::file_ops::FileHook;
 pub use state::pins::{DefinitionChange, HeldReason, HeldTool};
+pub use unknown_fields::{UNKNOWN_FIELDS, raw_definition};

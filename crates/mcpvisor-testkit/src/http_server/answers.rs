@@ -15,6 +15,7 @@ use super::wire::Wire;
 use crate::stdio_server::output::append_line;
 use crate::stdio_server::tools::{ask, definition, structured};
 use crate::stdio_server::{contents, greeting, prompt, resource, template};
+use crate::task_book::{Refusal, TaskBook};
 
 /// JSON-RPC: method not found.
 pub(super) const METHOD_NOT_FOUND: i32 = -32601;
@@ -76,6 +77,14 @@ pub(super) async fn respond(
     rpc: &RpcRequest,
 ) -> io::Result<()> {
     let era = shared.options().era;
+    if shared.options().tasks
+        && let Some(done) = task_answer(shared, rpc)
+    {
+        return match done {
+            Ok(result) => reply.result(&rpc.id, result).await,
+            Err((code, text)) => reply.refuse(&rpc.id, code, &text).await,
+        };
+    }
     let mut result = match rpc.method.as_str() {
         "initialize" if era != HttpEra::Modern => welcome(&rpc.params),
         "server/discover" if era != HttpEra::Legacy => discovered(),
@@ -90,10 +99,37 @@ pub(super) async fn respond(
             None => return unknown(reply, rpc).await,
         },
     };
+    if options.tasks {
+        add_tasks(rpc, &mut result);
+    }
     if rpc.modern {
         modern::add_modern_fields(shared, rpc, &mut result);
     }
     reply.result(&rpc.id, result).await
+}
+
+/// The reply to a call of a tool that runs as a task, or to a request about one.
+fn task_answer(shared: &Shared, rpc: &RpcRequest) -> Option<Result<Value, Refusal>> {
+    match rpc.method.as_str() {
+        "tools/call" => shared.book.call(rpc.modern, &rpc.params),
+        method => shared.book.answer(rpc.modern, method, &rpc.params),
+    }
+}
+
+/// Announces tasks, and lists their tools.
+fn add_tasks(rpc: &RpcRequest, result: &mut Value) {
+    match rpc.method.as_str() {
+        "initialize" => result["capabilities"]["tasks"] = TaskBook::legacy_capability(),
+        "server/discover" => {
+            result["capabilities"]["extensions"] = TaskBook::modern_extensions();
+        }
+        "tools/list" => {
+            if let Some(tools) = result["tools"].as_array_mut() {
+                tools.extend(TaskBook::tools());
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The replies that all servers of this kit have in common.

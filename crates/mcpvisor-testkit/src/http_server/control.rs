@@ -18,6 +18,7 @@ use super::record::{Received, Record};
 use super::{HttpOptions, LostSession, ReplyKind, other_origin};
 use crate::armed_faults::{self, ArmedFaults};
 use crate::eventually::eventually;
+use crate::task_book::TaskBook;
 
 /// Queued commands for open streams; a lagging stream skips the oldest.
 const STREAM_BUFFER: usize = 4_096;
@@ -66,6 +67,8 @@ pub(super) struct Shared {
     next: AtomicU64,
     pub(super) other_origin: OnceLock<SocketAddr>,
     guard: OnceLock<Arc<dyn RequestGuard>>,
+    /// Its tasks.
+    pub(super) book: TaskBook,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +119,11 @@ impl HttpServer {
             })
     }
 
+    /// Its tasks, if it has any.
+    pub fn task_book(&self) -> &TaskBook {
+        &self.0.shared.book
+    }
+
     /// Starts a server at this address.
     pub async fn start_at(address: SocketAddr, options: HttpOptions) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -130,6 +138,7 @@ impl HttpServer {
             next: AtomicU64::new(1),
             other_origin: OnceLock::new(),
             guard: OnceLock::new(),
+            book: TaskBook::default(),
         });
         let other_origin = other_origin::open(&shared).await?;
         let listener = Listener::open(address, &shared).await?;

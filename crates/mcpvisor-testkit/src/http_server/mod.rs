@@ -103,6 +103,8 @@ pub struct HttpOptions {
     pub keep_alive: Option<Duration>,
     /// The `Keep-Alive: timeout` that it announces, in seconds.
     pub announced: Option<u64>,
+    /// Whether it has the tools of [`TaskBook`](crate::task_book::TaskBook), and runs them as tasks.
+    pub tasks: bool,
 }
 
 impl Default for HttpOptions {
@@ -117,6 +119,7 @@ impl Default for HttpOptions {
             nodelay: true,
             keep_alive: None,
             announced: None,
+            tasks: false,
         }
     }
 }
@@ -153,6 +156,13 @@ impl HttpOptions {
             sessions: false,
             ..Self::default()
         }
+    }
+
+    /// Runs tools as tasks.
+    #[must_use]
+    pub fn with_tasks(mut self) -> Self {
+        self.tasks = true;
+        self
     }
 
     /// Assigns no session ids.

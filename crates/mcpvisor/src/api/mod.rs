@@ -12,4 +12,5 @@ pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod runtime;
 pub(crate) mod status;
+pub(crate) mod task;
 pub(crate) mod transport;

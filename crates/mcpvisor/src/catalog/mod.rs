@@ -12,6 +12,7 @@ mod fleet;
 mod merger;
 mod search;
 mod server;
+pub(crate) mod task_support;
 mod visibility;
 
 pub use changes::CatalogChanges;
@@ -24,4 +25,5 @@ pub(crate) use merger::CatalogMerger;
 pub use search::ToolMatch;
 pub(crate) use server::ListItems;
 pub use server::ServerCatalog;
+pub use task_support::TaskSupport;
 pub(crate) use visibility::visible_catalog;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use mcpvisor_core::{Era, KnownEra};
 use rmcp::ErrorData;
 use rmcp::model::{
-    CacheScope, DiscoverResult, ErrorCode, InitializeRequestParams, ProtocolVersion,
-    RequestMetaObject, ResultType, ServerResult,
+    CacheScope, ClientCapabilities, DiscoverResult, ErrorCode, InitializeRequestParams, JsonObject,
+    ProtocolVersion, RequestMetaObject, ResultType, ServerResult, TASKS_EXTENSION_ID,
 };
 use serde_json::{Value, json};
 
@@ -150,8 +150,15 @@ pub(super) fn request_meta(client: &InitializeRequestParams) -> RequestMetaObjec
     RequestMetaObject::with_client_context(
         MODERN,
         client.client_info.clone(),
-        client.capabilities.clone(),
+        modern_capabilities(client.capabilities.clone()),
     )
+}
+
+/// What a modern request advertises: what is answered, and that a call may become a task.
+pub(super) fn modern_capabilities(mut capabilities: ClientCapabilities) -> ClientCapabilities {
+    let extensions = capabilities.extensions.get_or_insert_default();
+    extensions.insert(TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
+    capabilities
 }
 
 /// Whether only the modern era has this error.

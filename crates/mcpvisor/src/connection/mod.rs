@@ -15,5 +15,6 @@ mod session;
 mod task;
 
 pub(crate) use self::handle::{Command, ConnectionHandle, InternalRequestSender, SentRequest};
+pub(crate) use self::session::collect_input;
 pub(crate) use self::session::pending::{InternalFailure, InternalReply};
 pub(crate) use self::task::spawn;

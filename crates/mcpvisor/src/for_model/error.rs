@@ -100,6 +100,18 @@ fn said(error: &CallError) -> String {
             let known = of_first(*known);
             format!("The tool {tool} of {server} no longer exists. {known} Use another tool.")
         }
+        CallError::TaskUnknown { .. } => {
+            format!("{server} started the request, but no longer knows it. {CHECK_FIRST}")
+        }
+        CallError::TaskCancelled { .. } => {
+            format!("The request was cancelled at {server}. {CHECK_FIRST}")
+        }
+        CallError::TaskUnreachable { cause, .. } => {
+            let cause = short(&cause.to_string(), LONGEST_CAUSE);
+            format!(
+                "{server} started the request, but cannot be asked about it: {cause}. {CHECK_FIRST}"
+            )
+        }
         CallError::InvalidRequest { problem, .. } => {
             let problem = short(problem, LONGEST_ANSWER);
             format!("The request to {server} is not valid: {problem}. {CORRECT_IT}")

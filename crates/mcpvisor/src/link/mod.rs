@@ -35,7 +35,9 @@ mod transport_link;
 
 pub(crate) use self::failure::{DownKind, LinkDown, OpenFailure, OpenFailureClass};
 pub(crate) use self::inbound::{FailedRequest, Inbound, RejectReason};
-pub(crate) use self::outgoing::{RequestHeaders, may_call_back, request_id};
+pub(crate) use self::outgoing::{
+    RequestHeaders, TASK_RESULT, TaskParam, may_call_back, request_id,
+};
 pub(crate) use self::pending_requests::{PendingRequests, PendingSnapshot, ReplyKind};
 pub(crate) use self::stderr_ring::StderrRing;
 pub(crate) use self::transport_link::Link;

@@ -162,6 +162,35 @@ pub enum CallError {
         /// What is known about the first attempt.
         known: Known,
     },
+    /// The server does not know the task, or not any more, so the outcome of its call is unknown.
+    #[error("{server}: the server does not know task {task}; check whether its call took effect")]
+    TaskUnknown {
+        /// Which server.
+        server: ServerName,
+        /// The id of the task.
+        task: String,
+    },
+    /// The task was cancelled at the server before it ended; what it did until then is unknown.
+    #[error("{server}: task {task} was cancelled at the server{}", detail(.message.as_deref()))]
+    TaskCancelled {
+        /// Which server.
+        server: ServerName,
+        /// The id of the task.
+        task: String,
+        /// The server's text about it.
+        message: Option<String>,
+    },
+    /// The server runs the task, but its status cannot be read, so the outcome is unknown.
+    #[error("{server}: the outcome of task {task} is unknown: {cause}")]
+    TaskUnreachable {
+        /// Which server.
+        server: ServerName,
+        /// The id of the task.
+        task: String,
+        /// Why the status cannot be read.
+        #[source]
+        cause: Box<CallError>,
+    },
     /// The protocol does not allow this request; nothing was sent.
     #[error("{server}: {problem}")]
     InvalidRequest {
@@ -336,6 +365,10 @@ fn try_again(retry_in: Option<Duration>) -> String {
     })
 }
 
+fn detail(text: Option<&str>) -> String {
+    text.map_or_else(String::new, |text| format!(": {text}"))
+}
+
 fn cause(fault: Option<&Fault>) -> String {
     fault.map_or_else(String::new, |fault| format!(": {fault}"))
 }
@@ -372,7 +405,10 @@ impl CallError {
             | Self::Deadline { sent: false, .. } => Known::NotSent,
             Self::OutcomeUnknown { .. }
             | Self::Deadline { sent: true, .. }
-            | Self::Cancelled { .. } => Known::Unknown,
+            | Self::Cancelled { .. }
+            | Self::TaskUnknown { .. }
+            | Self::TaskCancelled { .. }
+            | Self::TaskUnreachable { .. } => Known::Unknown,
             Self::ToolChanged { known, .. } | Self::ToolGone { known, .. } => *known,
             Self::Refused { .. } => Known::Refused,
             Self::Answered { .. } | Self::Unreadable { .. } | Self::InputRequired { .. } => {
@@ -393,6 +429,7 @@ impl CallError {
                 class: FaultClass::Authorization,
                 ..
             } => Some(Action::Authorize),
+            Self::TaskUnreachable { cause, .. } => cause.action(),
             _ => None,
         }
     }
@@ -411,6 +448,9 @@ impl CallError {
             | Self::InputRequired { server, .. }
             | Self::ToolChanged { server, .. }
             | Self::ToolGone { server, .. }
+            | Self::TaskUnknown { server, .. }
+            | Self::TaskCancelled { server, .. }
+            | Self::TaskUnreachable { server, .. }
             | Self::InvalidRequest { server, .. }
             | Self::InvalidArguments { server, .. }
             | Self::ToolHidden { server, .. }
@@ -428,6 +468,7 @@ impl CallError {
             | Self::Refused { stderr, .. }
             | Self::Deadline { stderr, .. } => stderr.as_deref(),
             Self::NotSent { reason, .. } => reason.stderr(),
+            Self::TaskUnreachable { cause, .. } => cause.stderr(),
             _ => None,
         }
     }
@@ -446,6 +487,9 @@ impl CallError {
             Self::InputRequired { .. } => "input_required",
             Self::ToolChanged { .. } => "tool_changed",
             Self::ToolGone { .. } => "tool_gone",
+            Self::TaskUnknown { .. } => "task_unknown",
+            Self::TaskCancelled { .. } => "task_cancelled",
+            Self::TaskUnreachable { .. } => "task_unreachable",
             Self::InvalidRequest { .. } => "invalid_request",
             Self::InvalidArguments { .. } => "invalid_arguments",
             Self::ToolHidden { .. } => "tool_hidden",

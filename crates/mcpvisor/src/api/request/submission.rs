@@ -10,6 +10,7 @@ use rmcp::model::{ClientRequest, GetMeta, NumberOrString, ProgressToken, ServerR
 use tokio::sync::oneshot;
 
 use super::Options;
+use super::terms::Terms;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::handle::ServerHandle;
 use crate::api::quota::{QuotaPermit, QuotaRefusal};
@@ -28,14 +29,11 @@ struct Submitted {
 
 impl Options {
     /// Submits the request and waits for its answer.
-    pub(super) async fn submit(
-        self,
-        deadline: Instant,
-        idle: Duration,
-    ) -> Result<ServerResult, Failure> {
+    pub(super) async fn submit(&mut self, terms: &Terms) -> Result<ServerResult, Failure> {
         let agent = self.handle.agent.clone();
         let begun = agent.as_ref().map(|agent| agent.cancellations());
-        let submission = self.send(deadline, idle);
+        self.begun = begun;
+        let submission = self.send(terms.due, terms.idle);
         let submitted = match (&agent, begun) {
             (Some(agent), Some(begun)) => {
                 let submitted = agent.unless_cancelled_since(begun, submission).await;
@@ -54,11 +52,15 @@ impl Options {
     }
 
     /// Waits for the client's quota, and hands the request to the server's actor.
-    async fn send(self, deadline: Instant, idle: Duration) -> Result<Submitted, Failure> {
-        let mut request = self.request.map_err(Failure::InvalidRequest)?;
-        let handle = self.handle;
+    async fn send(&mut self, deadline: Instant, idle: Duration) -> Result<Submitted, Failure> {
+        let request = std::mem::replace(&mut self.request, Err(String::new()));
+        let mut request = request.map_err(Failure::InvalidRequest)?;
+        let handle = &self.handle;
         let client = handle.client();
-        let quota = take_quota(&handle, deadline).await?;
+        let quota = match self.of_runtime {
+            true => None,
+            false => take_quota(handle, deadline).await?,
+        };
         let slot = &handle.slot;
         let open = slot.calls.open(client);
         let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
@@ -71,13 +73,14 @@ impl Options {
         let call = Box::new(Call {
             id,
             client,
-            callbacks: bound_callbacks(self.callbacks, &handle, id),
+            callbacks: bound_callbacks(self.callbacks.clone(), handle, id),
             request: Some(request),
+            task: self.task,
             retry_policy: self.retry,
             priority: self.priority,
             deadline,
             idle,
-            progress: self.progress,
+            progress: self.progress.clone(),
             reply: Reply::new(sender, open),
             rounds: 0,
             relisted: false,

@@ -11,6 +11,7 @@ use super::input_rounds::{InputRounds, Resumed};
 use super::pending::{PendingTable, Requester};
 use super::server_requests::{ServerRequests, refuse_unread};
 use super::session_check::SessionCheck;
+use crate::catalog::task_support;
 use crate::connection::faults;
 use crate::connection::handle::Command;
 use crate::connection::modern::session::ModernSession;
@@ -34,6 +35,8 @@ pub(crate) struct Session<'a, L> {
     /// The negotiated version.
     pub(crate) version: ProtocolVersion,
     pub(super) session_check: SessionCheck,
+    /// The server accepts tool calls as tasks of 2025-11-25.
+    pub(crate) calls_as_tasks: bool,
     /// Only in the modern era.
     pub(crate) modern: Option<ModernSession>,
     /// Lists for which the server sends change notifications.
@@ -82,6 +85,7 @@ impl<'a, L: Link> Session<'a, L> {
             input_rounds,
             version: info.protocol_version.clone(),
             session_check: SessionCheck::default(),
+            calls_as_tasks: era == Era::Legacy && task_support::calls_as_tasks(info),
             modern,
             #[cfg(feature = "http")]
             announced_lists: announced_lists(&info.capabilities),

@@ -17,7 +17,7 @@ use ractor::ActorRef;
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientRequest, ClientResult, CustomNotification, ElicitRequestParams, ElicitationAction,
-    ErrorCode, InputRequiredResult, InputResponses,
+    ErrorCode, InputRequests, InputRequiredResult, InputResponses,
 };
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -326,6 +326,25 @@ fn add_input(
         Some(ClientRequest::ReadResourceRequest(request)) => fill!(request.params),
         _ => {}
     }
+}
+
+/// Collects the input that a server requires, one after the other, so that a user sees one form at a
+/// time. Fails if one is not available.
+pub(crate) async fn collect_input(
+    slot: &ServerSlot,
+    generation: Generation,
+    callbacks: &BoundCallbacks,
+    requests: InputRequests,
+) -> Result<InputResponses, String> {
+    let collector = Collector {
+        server: slot.name().clone(),
+        generation,
+        callbacks: callbacks.clone(),
+        completions: Arc::default(),
+    };
+    let questions = requests.into_iter();
+    let questions = questions.map(|(name, it)| (name, Question::from(it)));
+    collector.collect(questions.collect()).await
 }
 
 /// Asks the client of one call.

@@ -16,3 +16,4 @@ mod session_check;
 
 pub(super) use self::event_loop::Session;
 pub(super) use self::input_rounds::RequiredInput;
+pub(crate) use self::input_rounds::collect_input;
