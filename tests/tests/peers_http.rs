@@ -557,8 +557,8 @@ async fn fastmcp_runs_tasks_that_are_awaited_picked_up_and_cancelled() {
     let script = std::env::temp_dir().join(name);
     std::fs::write(&script, PYTHON_TASKS).unwrap();
     let port = free_port();
-    let _process = Process::start(peers.fastmcp(&script, port), port).await;
-    let (runtime, peer) = ready_in_time(port, None).await;
+    let _process = Process::start(peers.fastmcp(&script, "http", port), port).await;
+    let (runtime, peer) = ready_in_time(port, STREAMABLE, None).await;
     let text =
         |result: &rmcp::model::CallToolResult| result.content[0].as_text().unwrap().text.clone();
     let call = peer
@@ -594,7 +594,7 @@ async fn fastmcp_runs_tasks_that_are_awaited_picked_up_and_cancelled() {
     runtime.shutdown(secs(30)).await;
 
     // Another run of the host picks it up.
-    let (runtime, peer) = ready_in_time(port, None).await;
+    let (runtime, peer) = ready_in_time(port, STREAMABLE, None).await;
     let result = peer.task(id).result().deadline(START).await.unwrap();
     assert_eq!(text(&result), "done");
     runtime.shutdown(secs(30)).await;

@@ -99,7 +99,7 @@ pub(super) async fn respond(
             None => return unknown(reply, rpc).await,
         },
     };
-    if options.tasks {
+    if shared.options().tasks {
         add_tasks(rpc, &mut result);
     }
     if rpc.modern {
