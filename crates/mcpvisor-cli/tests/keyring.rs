@@ -5,12 +5,11 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::print_stdout,
     reason = "the helpers of a test fail as the test does"
 )]
 
 mod common;
-#[path = "common/world.rs"]
-mod world;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,9 +17,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::world::{Running, World, redirect_of};
 use common::{LIMIT, Ran};
 use serde_json::{Value, json};
-use world::{Running, World, redirect_of};
 
 const PASSWORD: &[u8] = b"the password of the keyring";
 
@@ -134,7 +133,7 @@ fn is_supported() -> bool {
     let is_missing = |it: &&str| Command::new(it).arg("--version").output().is_err();
     let missing = programs.into_iter().find(is_missing);
     if let Some(program) = missing {
-        eprintln!("skipped: {program} is not installed");
+        println!("skipped: {program} is not installed");
     }
     missing.is_none()
 }

@@ -57,7 +57,9 @@ pub(super) async fn answer(
         return modern::listen(wire, shared, rpc).await;
     }
     let special = ["initialize", "server/discover", "tools/call"];
-    if rpc.modern && !special.contains(&rpc.method.as_str()) && plain(rpc).is_none() {
+    let of_task = options.tasks && rpc.method.starts_with("tasks/");
+    let is_known = of_task || special.contains(&rpc.method.as_str()) || plain(rpc).is_some();
+    if rpc.modern && !is_known {
         return refuse_with(wire, 404, rpc, METHOD_NOT_FOUND, "no such method").await;
     }
     let mut reply = Reply::new(wire, options.reply);

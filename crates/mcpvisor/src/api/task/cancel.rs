@@ -1,6 +1,6 @@
 //! Cancels a task at its server when its caller no longer waits for it.
 
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -57,7 +57,7 @@ impl Drop for CancelOnDrop {
         let polled = cancel
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));
-        if let Poll::Pending = polled {
+        if polled.is_pending() {
             drop(self.runtime.spawn(cancel));
         }
     }

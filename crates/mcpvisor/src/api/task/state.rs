@@ -111,6 +111,10 @@ fn milliseconds(millis: f64) -> Option<Duration> {
 
 /// The answer to a tool call.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is matched where it is created, and never stored"
+)]
 pub(crate) enum Answered {
     /// An ordinary result.
     Result(ServerResult),

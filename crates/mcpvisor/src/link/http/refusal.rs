@@ -328,7 +328,8 @@ mod tests {
         ] {
             let mut refusal = refusal(401, "");
             refusal.proof = Some(proof);
-            let Inbound::Failed { failed, .. } = to_inbound(CallId(1), &refusal, true, false)
+            let is_lost = is_session_lost(&refusal, true);
+            let Inbound::Failed { failed, .. } = to_inbound(CallId(1), &refusal, is_lost, false)
             else {
                 panic!("answered");
             };

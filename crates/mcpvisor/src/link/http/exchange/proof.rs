@@ -84,7 +84,8 @@ impl NonceRetry {
     }
 }
 
-#[cfg(all(test, feature = "auth"))]
+#[cfg(feature = "auth")]
+#[cfg(test)]
 mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
