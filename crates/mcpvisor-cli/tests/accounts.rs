@@ -196,7 +196,7 @@ fn an_unreadable_login_beside_a_newer_one_is_a_warning_and_removed_with_it() {
     assert_eq!(document["removed"], 1);
     assert_eq!(document["tokens"], json!(["revoked"]));
     assert_eq!(document["unreadable"], json!([other]));
-    assert_eq!(world.stored("json"), [PathBuf::new(); 0]);
+    assert!(world.stored("json").is_empty());
 }
 
 #[test]
