@@ -47,6 +47,10 @@ mod mutex;
 mod secret;
 mod server;
 mod state;
+#[cfg_attr(
+    not(any(feature = "stream", feature = "http")),
+    allow(dead_code, reason = "typed messages keep no unknown fields")
+)]
 mod unknown_fields;
 
 pub use mcpvisor_core::machine::{Action, Fault, FaultClass};

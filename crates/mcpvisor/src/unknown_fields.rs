@@ -30,7 +30,7 @@ macro_rules! has_meta {
 has_meta!(Tool, Prompt, Resource, ResourceTemplate, InitializeResult);
 
 /// Keeps these members with a definition, in place of any that the server put there itself.
-#[cfg(any(feature = "stdio", feature = "http"))]
+#[cfg(any(feature = "stream", feature = "http"))]
 pub(crate) fn keep(definition: &mut impl HasMeta, unknown: JsonObject) {
     let meta = definition.meta_mut();
     if let Some(meta) = meta {
