@@ -83,14 +83,12 @@ async fn a_second_endpoint_is_ignored() {
 }
 
 #[tokio::test]
-async fn a_response_to_a_post_that_never_ends_delays_no_answer_and_holds_few_connections() {
+async fn a_response_to_a_post_that_never_ends_delays_no_answer_and_its_connection_is_given_up() {
     let arena = Arena::new(SSE()).await;
     for number in 0..100 {
         let (outcome, took) = arena.inject("sse-endless-202", DEADLINE).await;
         outcome.unwrap();
         assert!(took < tolerance(), "call {number}: {took:?}");
-        let open = arena.server.open_connections();
-        assert!(open < 60, "{open} connections after {number} calls");
     }
     let few = || arena.server.open_connections() <= 2;
     eventually(DEADLINE, "the connections are given up", few).await;

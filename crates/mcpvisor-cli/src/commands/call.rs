@@ -67,10 +67,6 @@ async fn start_task(request: Request<CallToolResult>) -> Result<Started, CallErr
             kept: task.is_kept(),
         },
         TaskStart::Answered(result) => Started::Answered(Box::new(result)),
-        other => {
-            tracing::debug!(?other, "unknown start of a task");
-            Started::Answered(Box::default())
-        }
     })
 }
 

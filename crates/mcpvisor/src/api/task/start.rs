@@ -13,7 +13,6 @@ use crate::api::request::Request;
 
 /// How a call that was to become a task began.
 #[derive(Debug)]
-#[non_exhaustive]
 #[allow(
     clippy::large_enum_variant,
     reason = "it is matched where it is returned"
