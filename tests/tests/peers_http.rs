@@ -73,7 +73,7 @@ const PYTHON_TASKS: &str = r#"
 import asyncio
 from datetime import timedelta
 
-from fastmcp import Context, FastMCP
+from fastmcp import FastMCP
 from fastmcp.utilities.tasks import TaskConfig
 from fastmcp_tasks import TasksExtension
 
@@ -86,12 +86,6 @@ quick = TaskConfig(poll_interval=timedelta(milliseconds=200))
 async def work(seconds: float) -> str:
     await asyncio.sleep(seconds)
     return "done"
-
-
-@mcp.tool(task=quick)
-async def ask(ctx: Context) -> str:
-    answer = await ctx.elicit("Your name?", response_type=str)
-    return answer.action + " " + answer.data
 "#;
 
 /// Where the servers are installed.
@@ -565,16 +559,6 @@ async fn fastmcp_runs_tasks_that_are_awaited_picked_up_and_cancelled() {
         .call_tool("work", json!({ "seconds": 1 }))
         .deadline(START);
     assert_eq!(text(&call.await.unwrap()), "done");
-
-    let call = peer.call_tool("ask", json!({})).deadline(START);
-    let callbacks = Callbacks::new().elicitation_form(|_| async {
-        let answer = ElicitResult::new(ElicitationAction::Accept);
-        Ok(answer.with_content(json!({ "value": "Ada" })))
-    });
-    assert_eq!(
-        text(&call.callbacks(callbacks).await.unwrap()),
-        "accept Ada"
-    );
 
     let started = async |seconds: u32| {
         let call = peer.call_tool("work", json!({ "seconds": seconds }));
