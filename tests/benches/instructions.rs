@@ -25,8 +25,8 @@ pub(crate) fn available() -> bool {
 
 /// Counts both sides for this many concurrent callers.
 pub(crate) fn compare(way: Way, callers: Callers, gate: Option<f64>) -> Outcome<Row> {
-    let ours = per_call(Side::Ours, way, callers)?;
-    let bare = per_call(Side::Bare, way, callers)?;
+    let count = |side: Side| per_call(&["client", side.word(), way.word()], callers);
+    let (ours, bare) = (count(Side::Ours)?, count(Side::Bare)?);
     let both = Both::of_figures(ours, bare);
     let counted = match way {
         Way::Stdio | Way::Http => "the client",
@@ -39,10 +39,12 @@ pub(crate) fn compare(way: Way, callers: Callers, gate: Option<f64>) -> Outcome<
     Ok(Row::ratio(measure, "Ir", both, gate))
 }
 
-fn per_call(side: Side, way: Way, callers: Callers) -> Outcome<f64> {
+/// Instructions per call of a client process with these first arguments; the number of callers and
+/// that of calls follow.
+pub(crate) fn per_call(client: &[&str], callers: Callers) -> Outcome<f64> {
     let count = |calls: usize| {
         let (callers, calls) = (callers.count().to_string(), calls.to_string());
-        of_run(&["client", side.word(), way.word(), &callers, &calls])
+        of_run(&[client, &[&callers, &calls]].concat())
     };
     // Whole calls per caller in both runs, so that the difference is exact.
     let (many, few) = (MANY / callers.count(), FEW / callers.count());

@@ -3,10 +3,11 @@
 //! `bench [--quick] [--gate] [PART]` prints one table. Instructions are counted under valgrind if
 //! it is installed; wall times alternate between the sides. `--gate` exits with 1 when a gate
 //! fails. `--quick` measures only instructions and a short sample of wall time. A part
-//! (`instructions`, `calls`, `ready`, `catalog`, `memory`, `recovery`) is measured alone.
+//! (`instructions`, `calls`, `ready`, `catalog`, `search`, `memory`, `recovery`) is measured alone.
 //!
-//! The program runs itself as the server (`server`, `http-server PACKETS`), as a counted client
-//! (`client SIDE WAY CALLERS CALLS`) and as a fleet whose memory is measured (`weigh SIDE WAY`).
+//! The program runs itself as the server (`server`, `http-server PACKETS [TOKEN]`), as a counted
+//! client (`client SIDE WAY CALLERS CALLS`, `authorized-client CREDENTIAL CALLERS CALLS`) and as a
+//! fleet whose memory is measured (`weigh SIDE WAY`, `weigh-search`).
 
 mod bare;
 mod caller;
@@ -19,6 +20,7 @@ mod ours;
 mod plan;
 mod recovery;
 mod report;
+mod search;
 mod service;
 mod side;
 mod wall;
@@ -51,12 +53,18 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
     let one_thread = one_thread.enable_all();
     match words {
         ["server"] => one_thread.build()?.block_on(service::serve_stdio())?,
-        ["http-server", packets] => {
-            tokio::runtime::Runtime::new()?.block_on(http::serve(packets))?;
+        ["http-server", packets, token @ ..] => {
+            let served = http::serve(packets, token.first().copied());
+            tokio::runtime::Runtime::new()?.block_on(served)?;
         }
         ["client", side, way, callers, calls] => {
             let load = Load::echo(Callers::Tasks(callers.parse()?), calls.parse()?);
             let client = side::client(side.parse()?, way.parse()?, load);
+            one_thread.build()?.block_on(client)?;
+        }
+        ["authorized-client", credential, callers, calls] => {
+            let load = Load::echo(Callers::Tasks(callers.parse()?), calls.parse()?);
+            let client = http::authorized_client(credential.parse()?, load);
             one_thread.build()?.block_on(client)?;
         }
         ["weigh", side, way] => {
@@ -65,6 +73,10 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
             writeln!(io::stdout(), "{kib}")?;
             // Skips the teardown of the fleet, which is not part of the measurement.
             std::process::exit(0);
+        }
+        ["weigh-search"] => {
+            let kib = one_thread.build()?.block_on(search::weigh())?;
+            writeln!(io::stdout(), "{kib}")?;
         }
         options => {
             let plan = Plan::from_args(options)?;
@@ -81,7 +93,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
 async fn measure(plan: &Plan) -> Outcome<usize> {
     let mut table = Table::new(io::stdout())?;
     if plan.has(Part::Instructions) {
-        count_instructions(plan, &mut table)?;
+        count_instructions(plan, &mut table).await?;
     }
     if plan.has(Part::Calls) {
         time_calls(plan, &mut table).await?;
@@ -97,6 +109,10 @@ async fn measure(plan: &Plan) -> Outcome<usize> {
             async || catalog::rows(plan, gates::CATALOG_CHANGE_MS, gates::CATALOG_READ_NS).await;
         table.rows(&plan.best(catalog).await?)?;
     }
+    if plan.has(Part::Search) {
+        let search = async || search::rows(plan, gates::SEARCH).await;
+        table.rows(&plan.best(search).await?)?;
+    }
     if plan.has(Part::Memory) {
         for way in [Way::InProcess, Way::Stdio] {
             let added = async || Ok([memory::added(way, gates::ADDED_KIB)?]);
@@ -110,7 +126,7 @@ async fn measure(plan: &Plan) -> Outcome<usize> {
     Ok(table.failed())
 }
 
-fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
+async fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
     if !instructions::available() {
         table.note("instructions: skipped: valgrind not found")?;
         return Ok(());
@@ -122,7 +138,7 @@ fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()>
         table.row(&instructions::compare(way, ONE, Some(gate))?)?;
         table.row(&instructions::compare(way, MANY, None)?)?;
     }
-    http::count_instructions(table)?;
+    http::count_instructions(plan, table).await?;
     if !plan.is_quick() {
         table.row(&fleet::instructions(None)?)?;
     }

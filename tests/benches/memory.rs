@@ -78,7 +78,7 @@ async fn start_and_keep(side: Side, way: Way, servers: usize) -> Outcome<()> {
 }
 
 /// Resident memory of this process, from the kernel.
-fn resident_kib() -> Outcome<f64> {
+pub(crate) fn resident_kib() -> Outcome<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().next());

@@ -17,6 +17,10 @@ pub(crate) mod gates {
     /// Client instructions of a call over HTTP, compared with bare rmcp with the same pooled
     /// client.
     pub(crate) const HTTP_INSTRUCTIONS: f64 = 1.05;
+    /// Client instructions of a call over HTTP with a stored OAuth token, compared with the same
+    /// token in a header of the config.
+    /// The promise is 1.02; single runs of one binary range from 0.99 to 1.02.
+    pub(crate) const OAUTH_INSTRUCTIONS: f64 = 1.04;
     /// Wall time of a call over HTTP, one caller, compared with rmcp's default client.
     pub(crate) const HTTP_ONE: f64 = 0.75;
     /// Wall time of a call over HTTP, many callers, compared with rmcp's default client.
@@ -37,6 +41,12 @@ pub(crate) mod gates {
     pub(crate) const CATALOG_CHANGE_MS: f64 = 2.0;
     /// Nanoseconds per read of a large fleet's catalog.
     pub(crate) const CATALOG_READ_NS: f64 = 100.0;
+    /// Search over a large fleet.
+    pub(crate) const SEARCH: crate::search::Gates = crate::search::Gates {
+        query_ms: 1.0,
+        update_ms: 5.0,
+        memory_kib: 2.0,
+    };
     /// KiB that the runtime adds per idle server.
     pub(crate) const ADDED_KIB: f64 = 15.0;
     /// From a kill to the next reply, compared with spawn, handshake and call.
@@ -68,6 +78,8 @@ pub(crate) enum Part {
     Ready,
     /// The catalog of a large fleet.
     Catalog,
+    /// Search over the tools of a large fleet.
+    Search,
     /// Memory per idle server.
     Memory,
     /// A server dies and recovers.
@@ -76,11 +88,12 @@ pub(crate) enum Part {
 
 impl Part {
     /// All parts with their names on the command line.
-    const ALL: [(&str, Self); 6] = [
+    const ALL: [(&str, Self); 7] = [
         ("instructions", Self::Instructions),
         ("calls", Self::Calls),
         ("ready", Self::Ready),
         ("catalog", Self::Catalog),
+        ("search", Self::Search),
         ("memory", Self::Memory),
         ("recovery", Self::Recovery),
     ];

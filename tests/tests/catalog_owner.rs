@@ -92,6 +92,7 @@ impl Folder {
                 expires_at: None,
             },
             scopes: scopes.iter().map(|&scope| scope.to_owned()).collect(),
+            dpop: None,
             logged_in_at: 1_700_000_000,
             rejected: None,
         };

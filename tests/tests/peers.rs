@@ -346,3 +346,38 @@ async fn restarts_under_load_cost_no_outcome() {
     assert_eq!(echo(&peer, "after").await.unwrap(), "Echo: after");
     ends(runtime, &marker).await;
 }
+
+/// Its tool has to be called as a task (2025-11-25), and asks a question in the middle of it.
+#[tokio::test]
+async fn everything_runs_a_task_and_asks_for_what_it_needs() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("everything-task");
+    let mut settings = eager();
+    settings.timeouts.connect = START;
+    let peer = server("peer", peers.everything(&marker)).settings(settings);
+    let callbacks = mcpvisor::Callbacks::new().elicitation_form(|_| async {
+        let answer = rmcp::model::ElicitResult::new(rmcp::model::ElicitationAction::Accept);
+        Ok(answer.with_content(json!({ "interpretation": "the river" })))
+    });
+    let builder = Runtime::builder().server(peer).callbacks(callbacks);
+    let runtime = builder.start().await.unwrap();
+    runtime.ready(START).await.unwrap();
+    let peer = runtime.server("peer").unwrap();
+    let arguments = json!({ "topic": "Amazon", "ambiguous": true });
+    let call = peer.call_tool("simulate-research-query", arguments);
+    let result = call.deadline(START).await.unwrap();
+    assert!(text(&result).contains("the river"), "{result:?}");
+
+    let call = peer.call_tool("simulate-research-query", json!({ "topic": "Nile" }));
+    let started = call.deadline(START).as_task().await.unwrap();
+    let mcpvisor::TaskStart::Started(task) = started else {
+        panic!("answered at once");
+    };
+    let info = task.cancel().await.unwrap();
+    assert_eq!(info.status, rmcp::model::TaskStatus::Cancelled);
+    let error = peer.task("nowhere").status().await.unwrap_err();
+    assert!(matches!(error, CallError::TaskUnknown { .. }), "{error}");
+    ends(runtime, &marker).await;
+}

@@ -21,11 +21,12 @@ use std::time::Duration;
 use fleet::*;
 use mcpvisor::for_model::ModelText;
 use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction};
-use mcpvisor::{CallError, Callbacks, Runtime, ServerHandle, Transport};
+use mcpvisor::{CallError, Callbacks, Runtime, ServerHandle, TaskStart, Transport};
 use mcpvisor_testkit::delay::DelayProxy;
 use mcpvisor_testkit::eventually;
 use rmcp::model::ProtocolVersion;
 use serde_json::json;
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 /// They start slowly on a busy machine.
@@ -67,6 +68,26 @@ def count_reads() -> int:
     return reads
 "#;
 
+/// A server whose tools run as tasks (the extension of 2026-07-28).
+const PYTHON_TASKS: &str = r#"
+import asyncio
+from datetime import timedelta
+
+from fastmcp import FastMCP
+from fastmcp.utilities.tasks import TaskConfig
+from fastmcp_tasks import TasksExtension
+
+mcp = FastMCP("peer")
+mcp.add_extension(TasksExtension())
+quick = TaskConfig(poll_interval=timedelta(milliseconds=200))
+
+
+@mcp.tool(task=quick)
+async def work(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+"#;
+
 /// Where the servers are installed.
 struct Peers(PathBuf);
 
@@ -79,18 +100,19 @@ impl Peers {
         folder.map(Self)
     }
 
-    fn everything(&self, port: u16) -> Command {
+    fn everything(&self, transport: &str, port: u16) -> Command {
         let package = "node_modules/@modelcontextprotocol/server-everything";
         let mut command = Command::new("node");
         command.arg(self.0.join(package).join("dist/index.js"));
-        command.arg("streamableHttp").env("PORT", port.to_string());
+        command.arg(transport).env("PORT", port.to_string());
         command
     }
 
-    fn fastmcp(&self, script: &Path, port: u16) -> Command {
+    fn fastmcp(&self, script: &Path, transport: &str, port: u16) -> Command {
         let mut command = Command::new(self.0.join("python/bin/fastmcp"));
         command.arg("run").arg(script);
-        command.args(["--no-banner", "--transport", "http", "--host", "127.0.0.1"]);
+        command.args(["--no-banner", "--transport", transport]);
+        command.args(["--host", "127.0.0.1"]);
         command.args(["--port", &port.to_string()]);
         command
     }
@@ -149,14 +171,22 @@ impl Drop for Process {
     }
 }
 
+/// The path of Streamable HTTP, and that of HTTP+SSE.
+const STREAMABLE: &str = "mcp";
+const SSE: &str = "sse";
+
 /// A fleet of one, connected and listed.
-async fn ready_in_time(port: u16, protocol: Option<ProtocolVersion>) -> (Runtime, ServerHandle) {
+async fn ready_in_time(
+    port: u16,
+    path: &str,
+    protocol: Option<ProtocolVersion>,
+) -> (Runtime, ServerHandle) {
     let mut settings = eager();
     // A server that is down for seconds is retried at intervals, not continuously.
     settings.backoff.max = millis(100);
     settings.timeouts.connect = START;
     settings.timeouts.reconnect_wait = START;
-    let endpoint = Transport::http(format!("http://127.0.0.1:{port}/mcp"));
+    let endpoint = Transport::http(format!("http://127.0.0.1:{port}/{path}"));
     let mut peer = server("peer", endpoint).settings(settings);
     peer.protocol = protocol;
     let runtime = fleet([peer]).await;
@@ -174,9 +204,11 @@ async fn echo(handle: &ServerHandle, message: &str) -> Result<(), CallError> {
 }
 
 /// Restarts a server under load, and once without calls.
-async fn is_found_again(command: Command, port: u16) {
+async fn is_found_again(command: Command, port: u16, path: &str) {
     let mut process = Process::start(command, port).await;
-    let (runtime, peer) = ready_in_time(port, None).await;
+    let (runtime, peer) = ready_in_time(port, path, None).await;
+    let transport = if path == SSE { "sse" } else { "http" };
+    assert_eq!(peer.status().transport, transport);
     let stop = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
     for caller in 0..16 {
@@ -202,10 +234,11 @@ async fn is_found_again(command: Command, port: u16) {
     let counts = callers.join_all().await;
     let answered: usize = counts.iter().map(|(answered, _)| answered).sum();
     let unknown: usize = counts.iter().map(|(_, unknown)| unknown).sum();
-    println!("{RESTARTS} restarts, {answered} calls answered, {unknown} unknown");
+    println!("{transport}: {RESTARTS} restarts, {answered} calls answered, {unknown} unknown");
     assert!(answered > RESTARTS);
     process.restart().await;
     echo(&peer, "after").await.unwrap();
+    assert_eq!(peer.status().transport, transport);
     let report = runtime.shutdown(secs(30)).await;
     assert!(report.is_clean(), "{report:?}");
 }
@@ -216,7 +249,54 @@ async fn everything_over_http_is_found_again_after_restarts_under_load() {
         return;
     };
     let port = free_port();
-    is_found_again(peers.everything(port), port).await;
+    is_found_again(peers.everything("streamableHttp", port), port, STREAMABLE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_over_http_sse_is_found_again_after_restarts_under_load() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let port = free_port();
+    is_found_again(peers.everything("sse", port), port, SSE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fastmcp_over_http_sse_is_found_again_after_restarts_under_load() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let script = script("sse-restarts");
+    let port = free_port();
+    is_found_again(peers.fastmcp(&script, "sse", port), port, SSE).await;
+    std::fs::remove_file(script).unwrap();
+}
+
+/// Its questions come on the stream of the session, and the answers are sent to the endpoint.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fastmcp_over_http_sse_asks_its_questions() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let script = script("sse-questions");
+    let port = free_port();
+    let _process = Process::start(peers.fastmcp(&script, "sse", port), port).await;
+    let callbacks = Callbacks::new().elicitation_form(|_| async {
+        let content = json!({ "value": "Ada" });
+        Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
+    });
+    let endpoint = Transport::sse(format!("http://127.0.0.1:{port}/{SSE}"));
+    let mut peer = server("peer", endpoint);
+    peer.settings.timeouts.connect = START;
+    let runtime = Runtime::builder().server(peer).callbacks(callbacks);
+    let runtime = runtime.start().await.unwrap();
+    runtime.ready(START).await.unwrap();
+    let handle = runtime.server("peer").unwrap();
+    let result = handle.call_tool("ask", json!({})).deadline(START).await;
+    let text = result.model_text();
+    assert!(text.contains("accept Ada"), "{text}");
+    runtime.shutdown(secs(30)).await;
+    std::fs::remove_file(script).unwrap();
 }
 
 /// In a version with sessions: a tool error that mentions a session is passed through, and a
@@ -230,9 +310,9 @@ async fn fastmcp_keeps_its_session_through_errors_of_its_own_and_loses_it_in_a_r
     let script = std::env::temp_dir().join(name);
     std::fs::write(&script, PYTHON).unwrap();
     let port = free_port();
-    let mut process = Process::start(peers.fastmcp(&script, port), port).await;
+    let mut process = Process::start(peers.fastmcp(&script, "http", port), port).await;
     let legacy = ProtocolVersion::V_2025_06_18;
-    let (runtime, peer) = ready_in_time(port, Some(legacy)).await;
+    let (runtime, peer) = ready_in_time(port, STREAMABLE, Some(legacy)).await;
     let read = peer.read_resource("browser://seven").deadline(START);
     match read.await.unwrap_err() {
         CallError::Answered { error, .. } => {
@@ -262,7 +342,7 @@ async fn fastmcp_over_http_is_found_again_after_restarts_under_load() {
     };
     let script = script("restarts");
     let port = free_port();
-    is_found_again(peers.fastmcp(&script, port), port).await;
+    is_found_again(peers.fastmcp(&script, "http", port), port, STREAMABLE).await;
     std::fs::remove_file(script).unwrap();
 }
 
@@ -283,7 +363,7 @@ async fn fastmcp_asks_its_questions_where_the_older_protocol_is_preferred() {
     };
     let script = script("questions");
     let port = free_port();
-    let _process = Process::start(peers.fastmcp(&script, port), port).await;
+    let _process = Process::start(peers.fastmcp(&script, "http", port), port).await;
     for (older, version, said) in [
         (false, "2026-07-28", "unavailable on 2026-07-28"),
         (true, "2025-11-25", "accept Ada"),
@@ -303,6 +383,70 @@ async fn fastmcp_asks_its_questions_where_the_older_protocol_is_preferred() {
         let result = handle.call_tool("ask", json!({})).deadline(START).await;
         let text = result.model_text();
         assert!(text.contains(said), "{version}: {text}");
+        runtime.shutdown(secs(30)).await;
+    }
+    std::fs::remove_file(script).unwrap();
+}
+
+/// Figure 32: agents that elicit at once through one shared connection. `server-everything` and
+/// FastMCP send each request in the response to the call that caused it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_agents_that_elicit_at_once_get_their_own_questions() {
+    const AGENTS: usize = 50;
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let script = script("agents");
+    let (node, python) = (free_port(), free_port());
+    for (command, port, tool, field) in [
+        (
+            peers.everything("streamableHttp", node),
+            node,
+            "trigger-elicitation-request",
+            "name",
+        ),
+        (
+            peers.fastmcp(&script, "http", python),
+            python,
+            "ask",
+            "value",
+        ),
+    ] {
+        let _process = Process::start(command, port).await;
+        let endpoint = Transport::http(format!("http://127.0.0.1:{port}/mcp"));
+        let mut peer = server("peer", endpoint).prefer_older_protocol(true);
+        peer.settings.timeouts.connect = START;
+        let any = Callbacks::new()
+            .elicitation_form(|_| async { Ok(ElicitResult::new(ElicitationAction::Decline)) });
+        let runtime = Runtime::builder().server(peer).client_callbacks(&any);
+        let runtime = runtime.start().await.unwrap();
+        runtime.ready(START).await.unwrap();
+        // All questions are open at once before the first one is answered.
+        let together = Arc::new(Barrier::new(AGENTS));
+        let mut calls = JoinSet::new();
+        for agent in 0..AGENTS {
+            let together = Arc::clone(&together);
+            let answers = Callbacks::new().elicitation_form(move |_| {
+                let together = Arc::clone(&together);
+                async move {
+                    together.wait().await;
+                    let content = json!({ field: format!("agent-{agent}-") });
+                    Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
+                }
+            });
+            let client = runtime.client(format!("agent {agent}")).callbacks(answers);
+            let handle = client.build().server("peer").unwrap();
+            calls.spawn(async move {
+                let result = handle.call_tool(tool, json!({})).deadline(START).await;
+                (agent, result.model_text())
+            });
+        }
+        while let Some(call) = calls.join_next().await {
+            let (agent, text) = call.unwrap();
+            assert!(text.contains(&format!("agent-{agent}-")), "{agent}: {text}");
+        }
+        let status = runtime.server("peer").unwrap().status();
+        assert_eq!(status.ambiguous_requests, 0);
         runtime.shutdown(secs(30)).await;
     }
     std::fs::remove_file(script).unwrap();
@@ -364,7 +508,7 @@ async fn agents_that_think_between_their_calls_lose_none_of_them_to_fastmcp() {
     };
     let script = script("thinking");
     let port = free_port();
-    let _process = Process::start(peers.fastmcp(&script, port), port).await;
+    let _process = Process::start(peers.fastmcp(&script, "http", port), port).await;
     let (agents, calls) = (size(20, 200), size(2, 10));
     let counts = think_and_call(port, agents, calls).await;
     std::fs::remove_file(script).unwrap();
@@ -378,10 +522,10 @@ async fn sixty_four_callers_of_everything_open_at_most_twice_as_many_connections
         return;
     };
     let port = free_port();
-    let _process = Process::start(peers.everything(port), port).await;
+    let _process = Process::start(peers.everything("streamableHttp", port), port).await;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let proxy = DelayProxy::start(address, Duration::ZERO).await.unwrap();
-    let (runtime, peer) = ready_in_time(proxy.address().port(), None).await;
+    let (runtime, peer) = ready_in_time(proxy.address().port(), STREAMABLE, None).await;
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
         let peer = peer.clone();
@@ -396,4 +540,47 @@ async fn sixty_four_callers_of_everything_open_at_most_twice_as_many_connections
     println!("{CALLERS} callers, {opened} connections");
     assert!(opened <= 2 * CALLERS, "{opened} connections");
     runtime.shutdown(START).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fastmcp_runs_tasks_that_are_awaited_picked_up_and_cancelled() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let name = format!("mcpvisor-fastmcp-tasks-{}.py", std::process::id());
+    let script = std::env::temp_dir().join(name);
+    std::fs::write(&script, PYTHON_TASKS).unwrap();
+    let port = free_port();
+    let _process = Process::start(peers.fastmcp(&script, "http", port), port).await;
+    let (runtime, peer) = ready_in_time(port, STREAMABLE, None).await;
+    let text =
+        |result: &rmcp::model::CallToolResult| result.content[0].as_text().unwrap().text.clone();
+    let call = peer
+        .call_tool("work", json!({ "seconds": 1 }))
+        .deadline(START);
+    assert_eq!(text(&call.await.unwrap()), "done");
+
+    let started = async |seconds: u32| {
+        let call = peer.call_tool("work", json!({ "seconds": seconds }));
+        match call.deadline(START).as_task().await.unwrap() {
+            TaskStart::Started(task) => task,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (short, long) = (started(2).await, started(3_600).await);
+    let error = peer.task("nowhere").status().await.unwrap_err();
+    assert!(matches!(error, CallError::TaskUnknown { .. }), "{error}");
+    long.cancel().await.unwrap();
+    let ended = long.result().deadline(START).await.unwrap_err();
+    assert!(matches!(ended, CallError::TaskCancelled { .. }), "{ended}");
+    let id = short.id().to_owned();
+    drop((short, long, peer));
+    runtime.shutdown(secs(30)).await;
+
+    // Another run of the host picks it up.
+    let (runtime, peer) = ready_in_time(port, STREAMABLE, None).await;
+    let result = peer.task(id).result().deadline(START).await.unwrap();
+    assert_eq!(text(&result), "done");
+    runtime.shutdown(secs(30)).await;
+    let _ = std::fs::remove_file(script);
 }

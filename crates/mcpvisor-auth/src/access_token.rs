@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::Instant;
 
+use crate::dpop::RequestSigner;
 use crate::record::CredentialRecord;
 use crate::renewal::{FRESH, Lifetime, MIN_RENEWAL_INTERVAL};
 use crate::secret::Secret;
@@ -21,6 +22,7 @@ pub struct AccessToken(Arc<TokenState>);
 struct TokenState {
     revision: TokenRevision,
     text: Secret,
+    signer: Option<RequestSigner>,
     scopes: Vec<String>,
     issuer: String,
     lifetime: Lifetime,
@@ -40,6 +42,11 @@ impl AccessToken {
     /// The text of the token.
     pub fn text(&self) -> &Secret {
         &self.0.text
+    }
+
+    /// Signs the requests that carry it, if it is bound to a key.
+    pub fn signer(&self) -> Option<&RequestSigner> {
+        self.0.signer.as_ref()
     }
 
     /// The granted scopes.
@@ -80,9 +87,12 @@ impl AccessToken {
         now: u64,
         is_renewed: bool,
     ) -> Self {
+        let bound = record.dpop.as_ref().filter(|bound| !bound.access_is_bearer);
+        let text = record.tokens.access.clone();
         Self(Arc::new(TokenState {
             revision,
-            text: record.tokens.access.clone(),
+            signer: bound.map(|bound| RequestSigner::new(bound.key.clone(), &text)),
+            text,
             scopes: record.scopes.clone(),
             issuer: record.key.issuer.clone(),
             lifetime: Lifetime::of(&record.tokens, now),

@@ -28,11 +28,27 @@ pub struct Challenge {
     pub error: Option<String>,
     /// Its description, bounded, without control characters.
     pub error_description: Option<String>,
+    /// Whether the server asks for tokens that are bound to a key: accepted if there is a `DPoP`
+    /// challenge, required if there is no `Bearer` challenge beside it.
+    pub binding: BindingDemand,
+}
+
+/// How far a server asks for tokens that are bound to a key (RFC 9449).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum BindingDemand {
+    /// Not at all.
+    #[default]
+    None,
+    /// It accepts them.
+    Accepted,
+    /// It accepts no others.
+    Required,
 }
 
 impl Challenge {
-    /// Reads the `Bearer` challenge among all values of the header; empty if there is none. Without
-    /// `Bearer` a `DPoP` challenge counts. Of several the first parameter of a name wins.
+    /// Reads the `Bearer` and `DPoP` challenges among all values of the header; empty if there are
+    /// none. Of several parameters of a name the first of `Bearer` counts, else the first of `DPoP`.
     pub fn parse<'v>(values: impl IntoIterator<Item = &'v str>) -> Self {
         let mut bearer = None;
         let mut dpop = None;
@@ -54,7 +70,21 @@ impl Challenge {
                 }
             });
         }
-        bearer.or(dpop).unwrap_or_default()
+        match (bearer, dpop) {
+            (Some(bearer), Some(dpop)) => Self {
+                resource_metadata: bearer.resource_metadata.or(dpop.resource_metadata),
+                scopes: bearer.scopes.or(dpop.scopes),
+                error: bearer.error.or(dpop.error),
+                error_description: bearer.error_description.or(dpop.error_description),
+                binding: BindingDemand::Accepted,
+            },
+            (None, Some(dpop)) => Self {
+                binding: BindingDemand::Required,
+                ..dpop
+            },
+            (Some(bearer), None) => bearer,
+            (None, None) => Self::default(),
+        }
     }
 
     /// Whether more scopes are needed (a 403 with `insufficient_scope`).

@@ -1,5 +1,6 @@
 //! What the config says about the credential of one server.
 
+use crate::dpop::binding::DpopMode;
 use crate::secret::Secret;
 
 /// What the config says about the credential of one server. The defaults find everything out.
@@ -28,6 +29,8 @@ pub struct CredentialConfig {
     pub callback_port: Option<u16>,
     /// The redirect URI to register and send, such as `http://localhost:8123/callback`.
     pub redirect_uri: Option<String>,
+    /// Whether the next tokens are bound to a key.
+    pub dpop: DpopMode,
 }
 
 impl CredentialConfig {
@@ -45,6 +48,7 @@ impl CredentialConfig {
             issuer_exception: None,
             callback_port: None,
             redirect_uri: None,
+            dpop: DpopMode::Auto,
         }
     }
 }

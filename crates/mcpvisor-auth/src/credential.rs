@@ -6,6 +6,7 @@
 //! again under the lock: the winner's token is adopted.
 
 mod renew;
+mod tracked_client;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,21 +16,23 @@ use std::time::{Duration, SystemTime};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 pub use crate::access_token::{AccessToken, TokenRevision};
-use crate::challenge::Challenge;
+use crate::challenge::{BindingDemand, Challenge};
 use crate::config::{CredentialConfig, Grant};
+use crate::dpop::binding::DpopMode;
 use crate::error::AuthError;
-use crate::http_client::HttpClient;
+use crate::http_client::{HttpClient, SendProgress};
 use crate::record::{CredentialRecord, unix_seconds};
-use crate::renewal::{matching_record, retry_delay};
-use crate::store::{SharedStore, StoreMark};
+use crate::renewal::{matching_record, retry_delay, serves};
+use crate::store::{RetainingStore, SharedStore, StoreMark, UnsavedLogin};
 
 /// Pause between two looks at the store while a login is awaited.
 pub const STORE_POLL: Duration = Duration::from_millis(300);
 
-type Renewal = Shared<BoxFuture<'static, Result<AccessToken, AuthError>>>;
+type RenewalOutcome = Shared<BoxFuture<'static, Result<AccessToken, AuthError>>>;
 
 /// The credential of one server and account. Clones share it.
 #[derive(Clone)]
@@ -38,23 +41,31 @@ pub struct Credential(Arc<Inner>);
 struct Inner {
     config: CredentialConfig,
     http: Arc<dyn HttpClient>,
-    store: SharedStore,
+    store: RetainingStore,
     current: watch::Sender<Option<AccessToken>>,
     revisions: AtomicU64,
     state: Mutex<State>,
     step_up: Notify,
 }
 
+/// A renewal in progress.
+struct Renewal {
+    outcome: RenewalOutcome,
+    task: AbortHandle,
+    /// How far its refresh request has got.
+    request: SendProgress,
+}
+
 #[derive(Default)]
 struct State {
     renewal: Option<Renewal>,
+    /// No renewal begins any more.
+    is_closed: bool,
     challenge: Challenge,
     /// The records of the store when they were read last.
     mark: Option<StoreMark>,
     failures: u32,
     retry_at: Option<(Instant, String)>,
-    /// Why the current token could not be saved.
-    unsaved: Option<String>,
 }
 
 impl fmt::Debug for Credential {
@@ -64,8 +75,18 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// A credential; nothing is read before it is used.
+    /// A credential; nothing is read before it is used. If the program has several, they should
+    /// share a store: [`Self::sharing`].
     pub fn new(config: CredentialConfig, http: Arc<dyn HttpClient>, store: SharedStore) -> Self {
+        Self::sharing(config, http, RetainingStore::new(store))
+    }
+
+    /// A credential that shares its store, and what is not saved yet, with others.
+    pub fn sharing(
+        config: CredentialConfig,
+        http: Arc<dyn HttpClient>,
+        store: RetainingStore,
+    ) -> Self {
         Self(Arc::new(Inner {
             config,
             http,
@@ -84,7 +105,7 @@ impl Credential {
 
     /// Where it is stored.
     pub fn store(&self) -> SharedStore {
-        Arc::clone(&self.0.store)
+        Arc::clone(self.0.store.store())
     }
 
     /// What the config says.
@@ -127,17 +148,27 @@ impl Credential {
         self.state().challenge.clone()
     }
 
-    /// Why the current token exists only in memory, if saving it failed.
-    pub fn unsaved(&self) -> Option<String> {
-        self.state().unsaved.clone()
+    /// Why the login exists only in memory, if saving it failed.
+    pub fn unsaved(&self) -> Option<UnsavedLogin> {
+        let Inner { config, store, .. } = &*self.0;
+        let (url, account) = (&config.server_url, &config.account);
+        store.unsaved_login(url, account, |record| serves(config, record))
+    }
+
+    /// Waits until [`Self::unsaved`] satisfies a condition.
+    pub async fn unsaved_changed(&self, wanted: impl Fn(Option<UnsavedLogin>) -> bool) {
+        self.0.store.changed(|| wanted(self.unsaved())).await;
     }
 
     /// A token to connect with: the current one, renewed first if it is due; `None` if there is none
-    /// yet and a person has to log in first. If renewing fails for now, a token that has not expired
-    /// is used on.
+    /// yet and a person has to log in first. If renewing fails for now, or the store cannot be read,
+    /// a token that has not expired is used on.
     pub async fn fresh(&self) -> Result<Option<AccessToken>, AuthError> {
-        self.load().await?;
+        let loaded = self.load().await;
         let current = self.current();
+        if current.is_none() {
+            loaded?;
+        }
         match &current {
             Some(token) if !token.is_due() => Ok(current),
             None if !self.renews_alone() => Ok(None),
@@ -158,33 +189,36 @@ impl Credential {
     /// Another token than the refused one: the current one if it is another, else a renewed one.
     /// `None` asks for a token where there was none.
     pub async fn renew(&self, refused: Option<TokenRevision>) -> Result<AccessToken, AuthError> {
-        let renewal = match self.join_or_start(refused) {
-            Ok(renewal) => renewal,
-            Err(outcome) => return outcome,
-        };
-        renewal.await
+        match self.join_or_start(refused) {
+            Ok(outcome) => outcome.await,
+            Err(outcome) => outcome,
+        }
     }
 
     /// The renewal to wait for, or the outcome if none is needed.
     fn join_or_start(
         &self,
         refused: Option<TokenRevision>,
-    ) -> Result<Renewal, Result<AccessToken, AuthError>> {
+    ) -> Result<RenewalOutcome, Result<AccessToken, AuthError>> {
         let mut state = self.state();
         let current = self.current();
         if let Some(token) = current.clone().filter(|it| Some(it.revision()) != refused) {
             return Err(Ok(token));
         }
         if let Some(renewal) = &state.renewal {
-            return Ok(renewal.clone());
+            return Ok(renewal.outcome.clone());
         }
-        if current
-            .as_ref()
-            .is_some_and(AccessToken::is_refused_although_fresh)
+        if state.is_closed {
+            return Err(Err(interrupted()));
+        }
+        if let Some(token) = &current
+            && token.is_refused_although_fresh()
+            && !self.lacks_key(token, &state)
         {
-            return Err(Err(login_needed(
-                "the server refuses a token that was just issued",
-            )));
+            let issuer = token.issuer();
+            return Err(Err(login_needed(format!(
+                "the server refuses a token that {issuer} just issued"
+            ))));
         }
         if let Some((at, reason)) = &state.retry_at
             && let Some(retry_in) = at.checked_duration_since(Instant::now())
@@ -193,36 +227,59 @@ impl Credential {
             return Err(Err(AuthError::Unavailable { reason, retry_in }));
         }
         let renewal = self.start_renewal(current);
-        state.renewal = Some(renewal.clone());
-        Ok(renewal)
+        let outcome = renewal.outcome.clone();
+        state.renewal = Some(renewal);
+        Ok(outcome)
     }
 
     /// Runs a renewal in a task of its own, so that no caller can cancel it.
     fn start_renewal(&self, refused: Option<AccessToken>) -> Renewal {
-        let this = self.clone();
+        let (this, request) = (self.clone(), SendProgress::default());
+        let progress = request.clone();
         let task = tokio::spawn(async move {
-            let outcome = this.run_renewal(refused).await;
-            let mut state = this.state();
-            state.renewal = None;
-            match &outcome {
-                Ok(_) => (state.failures, state.retry_at) = (0, None),
-                Err(AuthError::LoginNeeded { .. }) => {}
-                Err(error) => {
-                    state.failures += 1;
-                    let at = Instant::now() + retry_delay(state.failures);
-                    state.retry_at = Some((at, error.to_string()));
-                }
-            }
-            outcome
+            let outcome = this.run_renewal(refused, &progress).await;
+            this.renewal_ended(outcome)
         });
-        let cancelled = || AuthError::Cancelled("the renewal was interrupted".to_owned());
-        let outcome = task.map(move |joined| joined.unwrap_or_else(|_| Err(cancelled())));
-        outcome.boxed().shared()
+        let abort = task.abort_handle();
+        let outcome = task.map(|joined| joined.unwrap_or_else(|_| Err(interrupted())));
+        Renewal {
+            outcome: outcome.boxed().shared(),
+            task: abort,
+            request,
+        }
+    }
+
+    /// Notes the outcome of the renewal. After a failure the next one has to wait.
+    fn renewal_ended(
+        &self,
+        outcome: Result<AccessToken, AuthError>,
+    ) -> Result<AccessToken, AuthError> {
+        let mut state = self.state();
+        state.renewal = None;
+        let error = match outcome {
+            Ok(token) => {
+                (state.failures, state.retry_at) = (0, None);
+                return Ok(token);
+            }
+            Err(error @ AuthError::LoginNeeded { .. }) => return Err(error),
+            Err(error) => error,
+        };
+        state.failures += 1;
+        let retry_in = retry_delay(state.failures);
+        state.retry_at = Some((Instant::now() + retry_in, error.to_string()));
+        Err(match error {
+            error @ AuthError::RenewalFailed { .. } => AuthError::Unavailable {
+                reason: error.to_string(),
+                retry_in,
+            },
+            error => error,
+        })
     }
 
     /// Reads the store if it changed, and adopts its token.
     pub async fn load(&self) -> Result<(), AuthError> {
         let Inner { config, store, .. } = &*self.0;
+        let store = store.store();
         let mark = store.mark(&config.server_url, &config.account).await;
         let mark = mark.map_err(|problem| AuthError::Store(problem.to_string()))?;
         if self.state().mark.as_ref() == Some(&mark) {
@@ -262,19 +319,62 @@ impl Credential {
         }
     }
 
-    /// Waits for a renewal that is running, so that its token is saved.
+    /// Whether a renewal must not be interrupted: the issuer may have replaced the refresh token,
+    /// and the new one is not saved yet.
+    pub fn is_renewing(&self) -> bool {
+        let state = self.state();
+        let mut renewal = state.renewal.iter();
+        renewal.any(|renewal| renewal.request.is_sent())
+    }
+
+    /// Ends renewals for good. One that must not be interrupted is waited for, so that its token is
+    /// saved; another is cancelled. Makes a last attempt to save a token that could not be.
     pub async fn finish(&self) {
-        let renewal = self.state().renewal.clone();
-        if let Some(renewal) = renewal {
-            let _ = renewal.await;
+        let renewal = self.close();
+        if let Some(outcome) = renewal {
+            let _ = outcome.await;
         }
+        let Inner { config, store, .. } = &*self.0;
+        store.finish(&config.server_url, &config.account).await;
+    }
+
+    /// Lets no renewal begin, and returns the one that has to be waited for.
+    fn close(&self) -> Option<RenewalOutcome> {
+        let mut state = self.state();
+        state.is_closed = true;
+        let renewal = state.renewal.take()?;
+        if renewal.request.cancel() {
+            renewal.task.abort();
+            return None;
+        }
+        let outcome = renewal.outcome.clone();
+        state.renewal = Some(renewal);
+        Some(outcome)
     }
 
     async fn read_store(&self) -> Result<Option<CredentialRecord>, AuthError> {
         let Inner { config, store, .. } = &*self.0;
         let records = store.find(&config.server_url, &config.account).await;
         let records = records.map_err(|problem| AuthError::Store(problem.to_string()))?;
-        Ok(matching_record(config, records))
+        let mut record = matching_record(config, records);
+        // The key in use knows the nonces of the servers.
+        let current = self.current();
+        let key = current.as_ref().and_then(|it| Some(it.signer()?.key()));
+        let bound = record.as_mut().and_then(|record| record.dpop.as_mut());
+        if let (Some(key), Some(bound)) = (key, bound)
+            && *key == bound.key
+        {
+            bound.key = key.clone();
+        }
+        Ok(record)
+    }
+
+    /// Whether the server refuses a token because it is not bound to a key, and the next one is.
+    fn lacks_key(&self, token: &AccessToken, state: &State) -> bool {
+        token.signer().is_none()
+            && state.challenge.binding == BindingDemand::Required
+            && self.0.config.dpop != DpopMode::Never
+            && self.renews_alone()
     }
 
     /// Makes the token of a record current, unless it is already.
@@ -304,10 +404,14 @@ impl Credential {
     }
 }
 
-fn login_needed(reason: &str) -> AuthError {
+fn login_needed(reason: impl Into<String>) -> AuthError {
     AuthError::LoginNeeded {
-        reason: reason.to_owned(),
+        reason: reason.into(),
     }
+}
+
+fn interrupted() -> AuthError {
+    AuthError::Cancelled("the renewal was interrupted".to_owned())
 }
 
 fn now() -> u64 {

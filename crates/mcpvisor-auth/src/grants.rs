@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use crate::challenge::Challenge;
 use crate::config::{CredentialConfig, Grant};
 use crate::discovery::{Discovered, discover};
+use crate::dpop::binding::Binding;
 use crate::error::AuthError;
 use crate::http_client::HttpClient;
 use crate::record::{
@@ -26,10 +27,12 @@ use crate::token_endpoint::{TokenEndpoint, TokenResponse};
 const OFFLINE_ACCESS: &str = "offline_access";
 
 /// Obtains a token by the configured grant, if it needs no person. The record is not saved.
+/// `previous` is the record that it replaces.
 pub async fn obtain(
     http: &dyn HttpClient,
     config: &CredentialConfig,
     challenge: &Challenge,
+    previous: Option<&CredentialRecord>,
 ) -> Result<CredentialRecord, AuthError> {
     if needs_person(&config.grant) {
         return Err(AuthError::LoginNeeded {
@@ -43,6 +46,9 @@ pub async fn obtain(
     }
     let client = client_for(http, config, &discovered, None, None).await?;
     let resource = discovered.resource_parameter(config);
+    let earlier = previous.filter(|record| record.key.issuer == discovered.server.issuer);
+    let earlier = earlier.and_then(|record| Some(&record.dpop.as_ref()?.key));
+    let binding = Binding::choose(config, challenge, &discovered, earlier)?;
     let target = GrantTarget {
         http,
         config,
@@ -50,6 +56,7 @@ pub async fn obtain(
         client: &client,
         scopes: &scopes,
         resource: resource.as_deref(),
+        binding: binding.as_ref(),
     };
     target.obtain().await
 }
@@ -77,6 +84,8 @@ pub struct GrantTarget<'a> {
     pub scopes: &'a [String],
     /// The `resource` parameter; `None` if it is omitted.
     pub resource: Option<&'a str>,
+    /// The key that the token is bound to; `None` for a bearer token.
+    pub binding: Option<&'a Binding>,
 }
 
 impl GrantTarget<'_> {
@@ -89,6 +98,7 @@ impl GrantTarget<'_> {
             addresses: self.discovered.addresses,
             client: self.client,
             configured: self.config.client.as_ref(),
+            proof_key: self.binding.map(|binding| &binding.key),
         }
     }
 
@@ -107,13 +117,19 @@ impl GrantTarget<'_> {
                 });
             }
         };
-        Ok(self.record(response, SystemTime::now()))
+        self.record(response, SystemTime::now())
     }
 
-    /// The record of a token, at revision 1.
-    pub fn record(&self, response: TokenResponse, now: SystemTime) -> CredentialRecord {
+    /// The record of a token, at revision 1. A token that should be bound to a key and is not is
+    /// refused.
+    pub fn record(
+        &self,
+        response: TokenResponse,
+        now: SystemTime,
+    ) -> Result<CredentialRecord, AuthError> {
         let server = &self.discovered.server;
-        CredentialRecord {
+        let dpop = Binding::bound_tokens(self.binding, &response)?;
+        Ok(CredentialRecord {
             version: RECORD_VERSION,
             revision: 1,
             key: CredentialKey {
@@ -134,9 +150,10 @@ impl GrantTarget<'_> {
                 expires_at: response.expires_at,
             },
             scopes: response.scopes.unwrap_or_else(|| self.scopes.to_vec()),
+            dpop,
             logged_in_at: unix_seconds(now),
             rejected: None,
-        }
+        })
     }
 
     /// The parameters of a grant, with the scopes and the resource.

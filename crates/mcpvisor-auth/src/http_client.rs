@@ -1,6 +1,8 @@
 //! The HTTP client that the embedding program provides.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +26,8 @@ pub const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 /// - dials only an address that `limits.addresses` permits, and dials the very address it checked,
 /// - reads at most `limits.max_bytes` of the body,
 /// - ends within `limits.timeout`,
-/// - logs neither bodies nor header values.
+/// - logs neither bodies nor header values,
+/// - reports [`SendProgress`], if the request has it and the client knows it.
 pub trait HttpClient: Send + Sync + 'static {
     /// Sends a request and reads the whole response.
     fn send(
@@ -35,6 +38,58 @@ pub trait HttpClient: Send + Sync + 'static {
 
     /// The addresses of a host, to see where the MCP server itself is.
     fn resolve(&self, host: &str) -> BoxFuture<'static, Result<Vec<IpAddr>, HttpError>>;
+}
+
+/// How far a request has got whose answer must not be lost. It is in the extensions of the request.
+///
+/// A client that knows calls [`Self::connecting`] within [`HttpClient::send`], and sends nothing until
+/// [`Self::begin_send`] allows it. Then the request can be cancelled while it still connects. Without
+/// these reports it counts as sent at once.
+#[derive(Debug, Clone, Default)]
+pub struct SendProgress(Arc<AtomicU8>);
+
+/// The values of [`SendProgress`].
+const NOT_STARTED: u8 = 0;
+const CONNECTING: u8 = 1;
+const SENT: u8 = 2;
+const CANCELLED: u8 = 3;
+
+impl SendProgress {
+    /// The client connects, and has sent nothing.
+    pub fn connecting(&self) {
+        self.advance(NOT_STARTED, CONNECTING);
+    }
+
+    /// Whether the request may be sent now. From then on it cannot be cancelled.
+    pub fn begin_send(&self) -> bool {
+        self.advance(CONNECTING, SENT);
+        self.advance(NOT_STARTED, SENT);
+        self.is_sent()
+    }
+
+    /// The client has the request. Returns whether it may go on.
+    pub(crate) fn handed_over(&self) -> bool {
+        self.advance(NOT_STARTED, SENT);
+        self.0.load(Ordering::SeqCst) != CANCELLED
+    }
+
+    /// Cancels it, unless it may have been sent. Returns whether it is cancelled.
+    pub(crate) fn cancel(&self) -> bool {
+        self.advance(NOT_STARTED, CANCELLED);
+        self.advance(CONNECTING, CANCELLED);
+        self.0.load(Ordering::SeqCst) == CANCELLED
+    }
+
+    /// Whether it may have been sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == SENT
+    }
+
+    fn advance(&self, from: u8, to: u8) {
+        let _ = self
+            .0
+            .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    }
 }
 
 /// The bounds of one request.

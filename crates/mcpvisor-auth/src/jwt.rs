@@ -1,4 +1,4 @@
-//! Signed assertions of clients (RFC 7523, `private_key_jwt`).
+//! Signing keys, and the signed assertions of clients (RFC 7523, `private_key_jwt`).
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::rand::SystemRandom;
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair,
 };
 use serde_json::{Value, json};
 
@@ -58,12 +58,26 @@ impl SigningKey {
     /// Signs claims as a compact JWT.
     pub fn sign(&self, claims: &Value) -> Result<Secret, AuthError> {
         let header = json!({ "alg": self.algorithm(), "typ": "JWT" });
-        let message = format!("{}.{}", encode(&header), encode(claims));
+        self.sign_under(&encode(&header), claims)
+    }
+
+    /// Signs claims under a header that is encoded already.
+    pub(crate) fn sign_under(&self, header: &str, claims: &Value) -> Result<Secret, AuthError> {
+        let message = format!("{header}.{}", encode(claims));
         let signature = self.signature(message.as_bytes())?;
         Ok(Secret::new(format!(
             "{message}.{}",
             URL_SAFE_NO_PAD.encode(signature)
         )))
+    }
+
+    /// The coordinates of the public key, if it is on P-256.
+    pub(crate) fn p256_point(&self) -> Option<(&[u8], &[u8])> {
+        match &self.0 {
+            // An uncompressed point: 4, then both coordinates.
+            KeyPair::Es256(key) => key.public_key().as_ref().get(1..)?.split_at_checked(32),
+            KeyPair::Rs256(_) => None,
+        }
     }
 
     fn signature(&self, message: &[u8]) -> Result<Vec<u8>, AuthError> {

@@ -13,6 +13,7 @@ pub mod client;
 pub mod config;
 pub mod credential;
 pub mod discovery;
+pub mod dpop;
 pub mod error;
 #[cfg(test)]
 mod fuzz;
@@ -31,6 +32,8 @@ pub mod secret;
 pub mod store;
 #[cfg(test)]
 mod test_http;
+#[cfg(test)]
+mod test_store;
 mod text;
 pub mod token_endpoint;
 pub mod url;

@@ -1,9 +1,11 @@
 //! The loopback listener that receives the callback of a login.
 //!
 //! Any local program and any web page can send requests to it, so every connection is bounded, and
-//! what does not belong to the login is answered with 400 while the listener goes on waiting.
+//! what does not belong to the login is answered with 400 while the listener goes on waiting. A page
+//! whose host name was rebound to this machine names that host in its requests, which are refused.
 
 mod address;
+mod host;
 mod page;
 
 use std::convert::Infallible;
@@ -21,6 +23,7 @@ use crate::error::AuthError;
 use crate::secret::Secret;
 
 pub use address::ListenAddress;
+use host::ExpectedHost;
 use page::Page;
 
 /// Bytes of a request line and its headers.
@@ -65,6 +68,7 @@ pub struct CallbackListener {
     ipv4: TcpListener,
     /// For `localhost`, which browsers may resolve to `::1` first.
     ipv6: Option<TcpListener>,
+    host: ExpectedHost,
     redirect_uri: String,
 }
 
@@ -102,6 +106,7 @@ impl CallbackListener {
         Ok(Self {
             ipv4,
             ipv6,
+            host: ExpectedHost::new(address, port),
             redirect_uri: address.redirect_uri(port),
         })
     }
@@ -129,7 +134,7 @@ impl CallbackListener {
         loop {
             tokio::select! {
                 stream = self.accept(), if connections.len() < MAX_CONNECTIONS => match stream {
-                    Ok(stream) => connections.push(handle(stream, expected, phase)),
+                    Ok(stream) => connections.push(self.handle(stream, expected, phase)),
                     Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
                 },
                 Some(outcome) = connections.next() => {
@@ -151,22 +156,27 @@ impl CallbackListener {
         };
         accepted.map(|(stream, _)| stream)
     }
-}
 
-/// Answers one connection. Returns the outcome of the login if this was its callback, even if the
-/// browser did not take the page.
-async fn handle(
-    mut stream: TcpStream,
-    expected: &ExpectedCallback,
-    phase: Phase,
-) -> Option<Result<Secret, AuthError>> {
-    let (page, outcome) = match timeout(CONNECTION_TIMEOUT, read_request(&mut stream)).await {
-        Ok(Ok(request)) => answer(&request, expected, phase),
-        // Gone or too slow: there is nothing to answer.
-        Ok(Err(_)) | Err(_) => return None,
-    };
-    let _ = timeout(CONNECTION_TIMEOUT, send(&mut stream, &page)).await;
-    outcome
+    /// Answers one connection. Returns the outcome of the login if this was its callback, even if
+    /// the browser did not take the page.
+    async fn handle(
+        &self,
+        mut stream: TcpStream,
+        expected: &ExpectedCallback,
+        phase: Phase,
+    ) -> Option<Result<Secret, AuthError>> {
+        let request = timeout(CONNECTION_TIMEOUT, read_request(&mut stream)).await;
+        let (page, outcome) = match request {
+            Ok(Ok(ReceivedRequest::Get { host, .. })) if !self.host.accepts(host.as_deref()) => {
+                (Page::BadRequest, None)
+            }
+            Ok(Ok(request)) => answer(&request, expected, phase),
+            // Gone or too slow: there is nothing to answer.
+            Ok(Err(_)) | Err(_) => return None,
+        };
+        let _ = timeout(CONNECTION_TIMEOUT, send(&mut stream, &page)).await;
+        outcome
+    }
 }
 
 async fn send(stream: &mut TcpStream, page: &Page) -> io::Result<()> {
@@ -181,7 +191,7 @@ fn answer(
     phase: Phase,
 ) -> (Page, Option<Result<Secret, AuthError>>) {
     let target = match request {
-        ReceivedRequest::Get(target) => target,
+        ReceivedRequest::Get { target, .. } => target,
         ReceivedRequest::OtherMethod => return (Page::MethodNotAllowed, None),
         ReceivedRequest::Malformed => return (Page::BadRequest, None),
         ReceivedRequest::TooLarge => return (Page::TooLarge, None),
@@ -202,7 +212,11 @@ fn answer(
 /// What a connection sent.
 #[derive(Debug, PartialEq, Eq)]
 enum ReceivedRequest {
-    Get(String),
+    Get {
+        target: String,
+        /// The value of its only `Host` header.
+        host: Option<String>,
+    },
     OtherMethod,
     Malformed,
     TooLarge,
@@ -232,24 +246,37 @@ async fn read_request(stream: &mut TcpStream) -> io::Result<ReceivedRequest> {
     }
 }
 
-/// Reads the request line; the headers do not matter.
+/// Reads the request line and the host; the other headers do not matter.
 fn parse_request(head: &[u8]) -> ReceivedRequest {
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let Ok(line) = std::str::from_utf8(line) else {
+    let Ok(head) = std::str::from_utf8(head) else {
         return ReceivedRequest::Malformed;
     };
-    let mut parts = line.split(' ');
+    let mut lines = head.split("\r\n");
+    let mut parts = lines.next().unwrap_or_default().split(' ');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some("GET"), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None)
             if target.starts_with('/') =>
         {
-            ReceivedRequest::Get(target.to_owned())
+            ReceivedRequest::Get {
+                target: target.to_owned(),
+                host: only_host(lines),
+            }
         }
         (Some(method), Some(_), Some("HTTP/1.1" | "HTTP/1.0"), None) if method != "GET" => {
             ReceivedRequest::OtherMethod
         }
         _ => ReceivedRequest::Malformed,
     }
+}
+
+/// The value of the `Host` header; `None` if there is none, or more than one.
+fn only_host<'h>(headers: impl Iterator<Item = &'h str>) -> Option<String> {
+    let mut hosts = headers.filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host").then(|| value.trim())
+    });
+    let host = hosts.next()?;
+    hosts.next().is_none().then(|| host.to_owned())
 }
 
 #[cfg(test)]

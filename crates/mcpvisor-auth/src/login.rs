@@ -9,7 +9,6 @@ mod logout;
 mod pending;
 mod session;
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,20 +18,21 @@ use http::Request;
 use crate::challenge::Challenge;
 use crate::config::{CredentialConfig, Grant};
 use crate::discovery::{Discovered, discover};
+use crate::dpop::binding::Binding;
 use crate::error::AuthError;
 use crate::grants::authorization_code::AuthorizationRequest;
 use crate::http_client::{HttpClient, MAX_RESPONSE_BYTES, METADATA_TIMEOUT, RequestLimits};
 use crate::listener::{CallbackListener, ListenAddress, ListenError};
 use crate::pkce::{self, Pkce};
-use crate::record::{ClientRecord, ClientSource, CredentialRecord};
+use crate::record::{ClientRecord, ClientSource, CredentialKey, CredentialRecord};
 use crate::registration::client_for;
 use crate::scopes;
 use crate::store::SharedStore;
 
 pub use device::PendingDeviceLogin;
-pub use logout::{Revocation, logout};
+pub use logout::{LOGOUT_LOCK_TIMEOUT, LoggedOut, REVOCATION_TIMEOUT, Revocation, logout};
 pub use pending::{Paster, PendingLogin};
-use session::Session;
+use session::{Session, store_error};
 
 /// The usual time for a person to log in.
 pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(300);
@@ -151,6 +151,7 @@ impl Login {
     /// Prepares a login with a browser: discovery, listener, client, authorization URL.
     pub async fn begin(mut self) -> Result<PendingLogin, AuthError> {
         self.config.grant = Grant::AuthorizationCode;
+        self.store.prepare().await.map_err(store_error)?;
         let discovered = discover(&*self.http, &self.config, &self.challenge).await?;
         let previous = self.previous(&discovered).await?;
         let earlier = earlier_client(previous.as_ref());
@@ -175,6 +176,7 @@ impl Login {
     /// Prepares a login on another device: discovery, client, user code.
     pub async fn device(mut self) -> Result<PendingDeviceLogin, AuthError> {
         self.config.grant = Grant::DeviceCode;
+        self.store.prepare().await.map_err(store_error)?;
         let discovered = discover(&*self.http, &self.config, &self.challenge).await?;
         let previous = self.previous(&discovered).await?;
         let session = self.session(discovered, previous.as_ref(), None).await?;
@@ -202,6 +204,8 @@ impl Login {
             granted.unwrap_or_default(),
             &self.extra_scopes,
         );
+        let earlier_key = previous.and_then(|record| Some(&record.dpop.as_ref()?.key));
+        let binding = Binding::choose(&self.config, &self.challenge, &discovered, earlier_key)?;
         let client = earlier_client(previous);
         let client = client_for(http, &self.config, &discovered, redirect_uri, client);
         Ok(Session {
@@ -212,28 +216,40 @@ impl Login {
             config: self.config.clone(),
             discovered,
             scopes,
+            binding,
         })
     }
 
-    /// The latest login at the same issuer. A client is never shown to another one.
+    /// The latest login at the same issuer. A client is never shown to another one. Fails if the new
+    /// login could not be saved because it would replace a file that cannot be read.
     async fn previous(
         &self,
         discovered: &Discovered,
     ) -> Result<Option<CredentialRecord>, AuthError> {
-        let found = self
-            .store
-            .find(&self.config.server_url, &self.config.account);
-        let records = match found.await {
-            Ok(records) => records,
-            // A login replaces a damaged record.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                tracing::warn!(%error, "the stored login cannot be read and is not used");
-                Vec::new()
-            }
-            Err(error) => return Err(AuthError::Store(error.to_string())),
+        let config = &self.config;
+        let key = CredentialKey {
+            server_url: config.server_url.clone(),
+            issuer: discovered.server.issuer.clone(),
+            resource: discovered.resource_parameter(config),
+            account: config.account.clone(),
         };
-        let is_here = |record: &CredentialRecord| record.key.issuer == discovered.server.issuer;
-        Ok(records.into_iter().find(is_here))
+        let is_here = |found: &CredentialKey| {
+            CredentialKey {
+                resource: key.resource.clone(),
+                ..found.clone()
+            } == key
+        };
+        let mut records = Vec::new();
+        for listed in self.store.list().await.map_err(store_error)? {
+            match listed {
+                Ok(record) if is_here(&record.key) => records.push(record),
+                Err(unreadable) if unreadable.has_key(&key) => {
+                    return Err(AuthError::Store(unreadable.to_string()));
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(records.into_iter().max_by_key(|it| it.logged_in_at))
     }
 
     /// Binds the listener before its redirect URI is used.

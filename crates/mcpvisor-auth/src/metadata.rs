@@ -48,6 +48,8 @@ pub struct AuthorizationServer {
     pub iss_in_response: bool,
     /// `client_id_metadata_document_supported`.
     pub supports_metadata_document: bool,
+    /// `dpop_signing_alg_values_supported`.
+    pub dpop_algorithms: Vec<String>,
 }
 
 /// The metadata of a protected resource (RFC 9728), validated.
@@ -60,6 +62,8 @@ pub struct ProtectedResource {
     pub authorization_servers: Vec<String>,
     /// The scopes that it lists.
     pub scopes_supported: Option<Vec<String>>,
+    /// `dpop_bound_access_tokens_required`.
+    pub requires_dpop: bool,
 }
 
 impl AuthorizationServer {
@@ -96,6 +100,11 @@ impl AuthorizationServer {
             supports_metadata_document: raw
                 .client_id_metadata_document_supported
                 .unwrap_or_default(),
+            dpop_algorithms: list(
+                "dpop_signing_alg_values_supported",
+                raw.dpop_signing_alg_values_supported,
+                source,
+            )?,
         })
     }
 
@@ -114,6 +123,7 @@ impl AuthorizationServer {
             token_auth_methods: Vec::new(),
             iss_in_response: false,
             supports_metadata_document: false,
+            dpop_algorithms: Vec::new(),
         }
     }
 
@@ -188,6 +198,7 @@ impl ProtectedResource {
             resource: raw.resource,
             authorization_servers: servers,
             scopes_supported: scopes(raw.scopes_supported, source)?,
+            requires_dpop: raw.dpop_bound_access_tokens_required.unwrap_or_default(),
         })
     }
 }
@@ -206,6 +217,7 @@ struct RawAuthorizationServer {
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
     authorization_response_iss_parameter_supported: Option<bool>,
     client_id_metadata_document_supported: Option<bool>,
+    dpop_signing_alg_values_supported: Option<Vec<String>>,
 }
 
 /// RFC 9728, as sent.
@@ -214,6 +226,7 @@ struct RawProtectedResource {
     resource: String,
     authorization_servers: Option<Vec<String>>,
     scopes_supported: Option<Vec<String>>,
+    dpop_bound_access_tokens_required: Option<bool>,
 }
 
 fn read<T: for<'de> Deserialize<'de>>(

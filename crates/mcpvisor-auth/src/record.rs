@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::dpop::binding::BoundTokens;
 use crate::secret::Secret;
 
 /// The version of the stored form.
@@ -39,6 +40,9 @@ pub struct CredentialRecord {
     pub tokens: TokenSet,
     /// The scopes that were granted, in the order of the server.
     pub scopes: Vec<String>,
+    /// The key that the tokens are bound to, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dpop: Option<BoundTokens>,
     /// When a person logged in, in seconds since 1970.
     pub logged_in_at: u64,
     /// Set when the issuer rejected the refresh token with `invalid_grant`. A login replaces it.
@@ -122,7 +126,7 @@ pub struct TokenSet {
 pub struct Rejection {
     /// When, in seconds since 1970.
     pub at: u64,
-    /// The error of the issuer, without secrets.
+    /// The error of the issuer, without secrets, such as `invalid_grant: expired`.
     pub reason: String,
     /// The issuer does not know the client any more: the next login registers again.
     #[serde(default)]
@@ -134,4 +138,39 @@ pub fn unix_seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH)
         .unwrap_or(Duration::ZERO)
         .as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dpop::ProofKey;
+
+    #[test]
+    fn a_record_without_a_key_is_read_and_one_with_a_key_keeps_it() {
+        let stored = json!({
+            "version": 1, "revision": 3, "scopes": ["read"], "logged_in_at": 5,
+            "key": { "server_url": "https://h/mcp", "issuer": "https://as", "resource": null, "account": "" },
+            "client": { "id": "c", "auth_method": "none", "source": "registered" },
+            "endpoints": { "token": "https://as/token" },
+            "tokens": { "access": "a", "obtained_at": 1 },
+        });
+        let mut record: CredentialRecord = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(record.dpop, None);
+        assert_eq!(serde_json::to_value(&record).unwrap(), stored);
+        for access_is_bearer in [false, true] {
+            let key = ProofKey::generate().unwrap();
+            record.dpop = Some(BoundTokens {
+                key,
+                access_is_bearer,
+            });
+            let text = serde_json::to_string(&record).unwrap();
+            assert_eq!(
+                serde_json::from_str::<CredentialRecord>(&text).unwrap(),
+                record
+            );
+            assert!(!format!("{record:?}").contains("PRIVATE"));
+        }
+    }
 }

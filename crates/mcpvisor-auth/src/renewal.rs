@@ -10,6 +10,10 @@ use crate::token_endpoint::response::INVALID_RESPONSE;
 /// A token is refreshed this long before it expires, or a tenth of its lifetime if that is less.
 pub const MAX_LEAD: Duration = Duration::from_secs(60);
 
+/// Times are stored in whole seconds, so a token may expire this much earlier than they say. A token
+/// with a short lifetime is refreshed at least this long before.
+pub const CLOCK_RESOLUTION: Duration = Duration::from_secs(1);
+
 /// A renewed credential is not renewed again earlier than this, however soon it expires.
 pub const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -48,7 +52,7 @@ impl Lifetime {
         }
         let total = Duration::from_secs(expires_at.saturating_sub(tokens.obtained_at));
         let left = Duration::from_secs(expires_at.saturating_sub(now));
-        let lead = MAX_LEAD.min(total / 10);
+        let lead = MAX_LEAD.min(total / 10).max(CLOCK_RESOLUTION);
         Self {
             expires_in: Some(left),
             // Without a refresh token, the grant itself may still renew it.
@@ -124,6 +128,7 @@ pub fn classify_refresh(error: &AuthError) -> RefreshFailure {
         | AuthError::Http { .. }
         | AuthError::LoginNeeded { .. }
         | AuthError::Unavailable { .. }
+        | AuthError::RenewalFailed { .. }
         | AuthError::Invalid(_)
         | AuthError::Store(_)
         | AuthError::Cancelled(_) => RefreshFailure::Transient,
@@ -168,6 +173,18 @@ mod tests {
         assert!(Lifetime::of(&short, 1_046).is_due());
         assert!(Lifetime::of(&short, 2_000).is_due());
         assert!(!Lifetime::of(&short, 1_010).is_due());
+    }
+
+    #[test]
+    fn a_short_token_is_refreshed_before_it_expires_wherever_the_second_begins() {
+        let short = tokens(1_000, Some(1_005));
+        for now in 1_000..1_004 {
+            let refresh_in = Lifetime::of(&short, now).refresh_in.unwrap();
+            // The true time is at most a second later.
+            let latest = Duration::from_secs(now + 1) + refresh_in;
+            assert!(latest <= Duration::from_secs(1_005), "{now}: {latest:?}");
+        }
+        assert!(Lifetime::of(&short, 1_004).is_due());
     }
 
     #[test]

@@ -90,6 +90,7 @@ mod tests {
                 resource: "https://h/mcp".to_owned(),
                 authorization_servers: texts(&["https://h"]),
                 scopes_supported: resource.map(texts),
+                requires_dpop: false,
             }),
             server,
             addresses: AddressPolicy::Public,

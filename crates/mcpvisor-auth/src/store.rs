@@ -1,19 +1,22 @@
 //! Where credentials are stored.
 //!
 //! [`FileStore`] and [`KeyringStore`] store one file per credential and differ in the encoding alone.
-//! [`choose`] decides between them, once per run. When a token is refreshed is left to the caller.
+//! [`StoreOpener`] decides between them, once per run. When a token is refreshed is left to the caller.
 
 mod choice;
 mod encoding;
 mod folder;
 mod keyring;
 mod memory;
+mod record_files;
+mod retaining;
 mod sealed;
 #[cfg(feature = "keyring")]
 mod system_keyring;
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +24,15 @@ use futures_util::future::BoxFuture;
 
 use crate::record::{CredentialKey, CredentialRecord};
 
-pub use choice::{StoreChoice, StoreError, StoreOpener, choose};
+pub use choice::{StoreChoice, StoreError, StoreOpener, is_empty};
 pub use encoding::{PlainEncoding, RecordEncoding, RecordProblem};
-pub use folder::{FileStore, FolderStore, UnreadableRecord};
+pub use folder::{FileStore, FolderStore};
 pub use keyring::{KEYRING_LOGIN_TIMEOUT, KEYRING_TIMEOUT, Keyring, KeyringError, KeyringSession};
 pub use memory::MemoryStore;
+pub use record_files::UnreadableRecord;
+pub use retaining::{
+    FIRST_SAVE_RETRY, MAX_SAVE_RETRY, RetainingStore, UnsavedLogin, without_number,
+};
 pub use sealed::{KeyringStore, SealedEncoding, StoreKey};
 #[cfg(feature = "keyring")]
 pub use system_keyring::SystemKeyring;
@@ -36,21 +43,36 @@ pub const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Stores credentials. All operations are bounded in time.
 pub trait CredentialStore: Send + Sync + 'static {
     /// The readable records of a server and account, latest login first. An unreadable one is an
-    /// error, unless a readable one is newer; it is never deleted.
+    /// error, unless a readable one is newer.
     fn find(
         &self,
         server_url: &str,
         account: &str,
     ) -> BoxFuture<'static, io::Result<Vec<CredentialRecord>>>;
 
-    /// Every record, and the problems of those that cannot be read.
-    fn list(&self) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, String>>>>;
+    /// Every record, and the files that cannot be read.
+    fn list(
+        &self,
+    ) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, UnreadableRecord>>>>;
+
+    /// Checks that a login can be saved, before a person logs in. May wait for the person to unlock a
+    /// keyring.
+    fn prepare(&self) -> BoxFuture<'static, io::Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Replaces the record of its key durably: it is on disk when this returns.
     fn save(&self, record: CredentialRecord) -> BoxFuture<'static, io::Result<()>>;
 
-    /// Removes a record.
+    /// Removes a record. One that cannot be read is an error.
     fn remove(&self, key: &CredentialKey) -> BoxFuture<'static, io::Result<()>>;
+
+    /// Removes the files of a server and account that cannot be read, and returns them.
+    fn remove_unreadable(
+        &self,
+        server_url: &str,
+        account: &str,
+    ) -> BoxFuture<'static, io::Result<Vec<UnreadableRecord>>>;
 
     /// Waits for the lock of a server and account among all processes. Dropping the guard releases it.
     fn lock(&self, server_url: &str, account: &str) -> BoxFuture<'static, io::Result<StoreLock>>;
@@ -58,6 +80,16 @@ pub trait CredentialStore: Send + Sync + 'static {
     /// A cheap mark of the records of a server and account: it differs after every save or removal,
     /// of any process.
     fn mark(&self, server_url: &str, account: &str) -> BoxFuture<'static, io::Result<StoreMark>>;
+
+    /// Checks that records can be written, without changing any.
+    fn check_writable(&self) -> BoxFuture<'static, io::Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The folder of its files, for people.
+    fn folder(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// Which store it is, such as `file`, for people.
     fn name(&self) -> &'static str;

@@ -1,9 +1,9 @@
-//! A scripted HTTP client, a store in memory and sample values for the tests of grants and logins.
+//! A scripted HTTP client, a recording store and sample values for the tests of grants and logins.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use base64::Engine;
@@ -24,7 +24,7 @@ use crate::record::{
     ClientAuthMethod, ClientRecord, ClientSource, CredentialKey, CredentialRecord,
 };
 use crate::secret::Secret;
-use crate::store::{CredentialStore, StoreLock, StoreMark};
+use crate::store::{CredentialStore, MemoryStore, StoreLock, StoreMark, UnreadableRecord};
 
 /// A response, or why there is none.
 pub(crate) type Scripted = Result<Response<Bytes>, HttpError>;
@@ -111,7 +111,9 @@ impl HttpClient for ScriptedHttp {
         });
         if script.echoes {
             let body = String::from_utf8_lossy(request.body()).into_owned();
-            let text = format!("{body} {} {:?}", decoded(&body), authorization(&request));
+            let header = |name| request.headers().get(name)?.to_str().ok();
+            let [proof, authorization] = ["dpop", "authorization"].map(header);
+            let text = format!("{proof:?} {body} {} {authorization:?}", decoded(&body));
             let error = json!({ "error": "echo", "error_description": text });
             return async move { json_response(400, error) }.boxed();
         }
@@ -140,10 +142,6 @@ fn decoded(body: &str) -> String {
         .collect()
 }
 
-fn authorization(request: &Request<Bytes>) -> Option<&str> {
-    request.headers().get("authorization")?.to_str().ok()
-}
-
 pub(crate) fn json_response(status: u16, body: Value) -> Scripted {
     text_response(status, &body.to_string())
 }
@@ -153,105 +151,143 @@ pub(crate) fn text_response(status: u16, body: &str) -> Scripted {
     Ok(response.body(Bytes::from(body.to_owned())).unwrap())
 }
 
-/// A store in memory that records what is done, in order.
-#[derive(Clone, Default)]
-pub(crate) struct MemoryStore(Arc<Mutex<Memory>>);
-
-#[derive(Default)]
-struct Memory {
-    records: Vec<CredentialRecord>,
-    log: Vec<&'static str>,
-    find_fails: Option<io::ErrorKind>,
-    save_fails: bool,
+/// A response with a nonce for proofs.
+pub(crate) fn with_nonce(response: Scripted, nonce: &'static str) -> Scripted {
+    let mut response = response?;
+    let nonce = http::HeaderValue::from_static(nonce);
+    response.headers_mut().insert("dpop-nonce", nonce);
+    Ok(response)
 }
 
-impl MemoryStore {
+/// A store in memory that records what is done, in order, and fails on demand.
+#[derive(Clone, Default)]
+pub(crate) struct RecordingStore {
+    inner: MemoryStore,
+    script: Arc<Mutex<StoreScript>>,
+}
+
+#[derive(Default)]
+struct StoreScript {
+    log: Vec<&'static str>,
+    reads_fail: Option<io::ErrorKind>,
+    save_fails: bool,
+    unreadable: Vec<UnreadableRecord>,
+}
+
+impl RecordingStore {
     pub(crate) fn with(record: CredentialRecord) -> Self {
         let store = Self::default();
-        store.0.lock().unwrap().records.push(record);
+        store.inner.save(record).now_or_never().unwrap().unwrap();
         store
     }
 
     pub(crate) fn records(&self) -> Vec<CredentialRecord> {
-        self.0.lock().unwrap().records.clone()
+        let listed = self.inner.list().now_or_never().unwrap().unwrap();
+        listed.into_iter().map(Result::unwrap).collect()
+    }
+
+    fn script(&self) -> MutexGuard<'_, StoreScript> {
+        self.script.lock().unwrap()
     }
 
     pub(crate) fn log(&self) -> Vec<&'static str> {
-        self.0.lock().unwrap().log.clone()
+        self.script().log.clone()
     }
 
-    pub(crate) fn fail_find(&self, kind: io::ErrorKind) {
-        self.0.lock().unwrap().find_fails = Some(kind);
+    pub(crate) fn fail_reads(&self, kind: io::ErrorKind) {
+        self.script().reads_fail = Some(kind);
     }
 
     pub(crate) fn fail_save(&self) {
-        self.0.lock().unwrap().save_fails = true;
+        self.script().save_fails = true;
+    }
+
+    pub(crate) fn add_unreadable(&self, unreadable: UnreadableRecord) {
+        self.script().unreadable.push(unreadable);
     }
 }
 
-struct Unlock(MemoryStore);
+/// Logs when the lock is released.
+struct Unlock(RecordingStore, #[expect(dead_code)] StoreLock);
 
 impl Drop for Unlock {
     fn drop(&mut self) {
-        self.0.0.lock().unwrap().log.push("unlock");
+        self.0.script().log.push("unlock");
     }
 }
 
-impl CredentialStore for MemoryStore {
+impl CredentialStore for RecordingStore {
     fn find(
         &self,
         server_url: &str,
         account: &str,
     ) -> BoxFuture<'static, io::Result<Vec<CredentialRecord>>> {
-        let mut memory = self.0.lock().unwrap();
-        memory.log.push("find");
-        let found = match memory.find_fails {
-            Some(kind) => Err(kind.into()),
-            None => Ok(memory
-                .records
-                .iter()
-                .filter(|r| r.key.server_url == server_url && r.key.account == account)
-                .cloned()
-                .collect()),
-        };
-        async { found }.boxed()
+        let mut script = self.script();
+        script.log.push("find");
+        match script.reads_fail {
+            Some(kind) => async move { Err(kind.into()) }.boxed(),
+            None => self.inner.find(server_url, account),
+        }
     }
 
-    fn list(&self) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, String>>>> {
-        let records = self.records().into_iter().map(Ok).collect();
-        async { Ok(records) }.boxed()
+    fn list(
+        &self,
+    ) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, UnreadableRecord>>>> {
+        let mut script = self.script();
+        script.log.push("list");
+        let (unreadable, listed) = (script.unreadable.clone(), self.inner.list());
+        let failure = script.reads_fail;
+        async move {
+            failure.map_or(Ok(()), |kind| Err(io::Error::from(kind)))?;
+            let mut all = listed.await?;
+            all.extend(unreadable.into_iter().map(Err));
+            Ok(all)
+        }
+        .boxed()
     }
 
     fn save(&self, record: CredentialRecord) -> BoxFuture<'static, io::Result<()>> {
-        let mut memory = self.0.lock().unwrap();
-        memory.log.push("save");
-        if memory.save_fails {
-            return async { Err(io::ErrorKind::StorageFull.into()) }.boxed();
+        let mut script = self.script();
+        script.log.push("save");
+        match script.save_fails {
+            true => async { Err(io::ErrorKind::StorageFull.into()) }.boxed(),
+            false => self.inner.save(record),
         }
-        memory.records.retain(|found| found.key != record.key);
-        memory.records.push(record);
-        async { Ok(()) }.boxed()
     }
 
     fn remove(&self, key: &CredentialKey) -> BoxFuture<'static, io::Result<()>> {
-        let mut memory = self.0.lock().unwrap();
-        memory.log.push("remove");
-        memory.records.retain(|found| found.key != *key);
-        async { Ok(()) }.boxed()
+        self.script().log.push("remove");
+        self.inner.remove(key)
     }
 
-    fn lock(&self, _server: &str, _account: &str) -> BoxFuture<'static, io::Result<StoreLock>> {
-        self.0.lock().unwrap().log.push("lock");
-        let guard = StoreLock::new(Unlock(self.clone()));
-        async { Ok(guard) }.boxed()
+    fn remove_unreadable(
+        &self,
+        server_url: &str,
+        account: &str,
+    ) -> BoxFuture<'static, io::Result<Vec<UnreadableRecord>>> {
+        let mut script = self.script();
+        script.log.push("remove unreadable");
+        let is_of = |it: &mut UnreadableRecord| it.belongs_to(server_url, account);
+        let removed = script.unreadable.extract_if(.., is_of).collect();
+        async { Ok(removed) }.boxed()
     }
 
-    fn mark(&self, _server: &str, _account: &str) -> BoxFuture<'static, io::Result<StoreMark>> {
-        async { Ok(StoreMark::default()) }.boxed()
+    fn lock(&self, server_url: &str, account: &str) -> BoxFuture<'static, io::Result<StoreLock>> {
+        let (this, lock) = (self.clone(), self.inner.lock(server_url, account));
+        async move {
+            let lock = lock.await?;
+            this.script().log.push("lock");
+            Ok(StoreLock::new(Unlock(this, lock)))
+        }
+        .boxed()
+    }
+
+    fn mark(&self, server_url: &str, account: &str) -> BoxFuture<'static, io::Result<StoreMark>> {
+        self.inner.mark(server_url, account)
     }
 
     fn name(&self) -> &'static str {
-        "memory"
+        self.inner.name()
     }
 }
 
@@ -284,6 +320,7 @@ pub(crate) fn discovered() -> Discovered {
             token_auth_methods: vec!["none".into()],
             iss_in_response: true,
             supports_metadata_document: false,
+            dpop_algorithms: Vec::new(),
         },
         addresses: AddressPolicy::Public,
     }

@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use form_urlencoded::{Serializer, byte_serialize};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, Uri};
 
 use crate::address::AddressPolicy;
 use crate::client::ClientAuthentication;
 use crate::config::ConfiguredClient;
+use crate::dpop::{PROOF_HEADER, ProofKey};
 use crate::error::AuthError;
 use crate::http_client::{HttpClient, HttpError, MAX_RESPONSE_BYTES, RequestLimits, TOKEN_TIMEOUT};
 use crate::record::{ClientRecord, unix_seconds};
@@ -32,6 +33,9 @@ const PUBLIC_PARAMETERS: [&str; 9] = [
     "requested_token_type",
 ];
 
+/// The name of a token request in error messages.
+const TOKEN_REQUEST: &str = "token request";
+
 /// What a token endpoint returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenResponse {
@@ -47,6 +51,18 @@ pub struct TokenResponse {
     pub scopes: Option<Vec<String>>,
     /// The `issued_token_type` of a token exchange.
     pub issued_token_type: Option<String>,
+    /// Its type, if the issuer named it.
+    pub token_type: Option<TokenType>,
+}
+
+/// How an access token is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TokenType {
+    /// Alone.
+    Bearer,
+    /// With a proof of the key that it is bound to.
+    Dpop,
 }
 
 /// Where a token request goes, and who makes it.
@@ -64,6 +80,8 @@ pub struct TokenEndpoint<'a> {
     pub client: &'a ClientRecord,
     /// Its key for `private_key_jwt`.
     pub configured: Option<&'a ConfiguredClient>,
+    /// The key that tokens are to be bound to.
+    pub proof_key: Option<&'a ProofKey>,
 }
 
 impl TokenEndpoint<'_> {
@@ -94,10 +112,35 @@ impl TokenEndpoint<'_> {
         parameters: &[(&str, &str)],
     ) -> Result<TokenResponse, AuthError> {
         let obtained_at = unix_seconds(SystemTime::now());
-        let (exchange, response) = self
-            .post("token request", self.url, parameters, TOKEN_TIMEOUT)
-            .await?;
+        let (exchange, response) = match self.proof_key {
+            Some(key) => self.post_with_proof(key, parameters).await?,
+            None => {
+                let posted = self.post(TOKEN_REQUEST, self.url, parameters, TOKEN_TIMEOUT);
+                posted.await?
+            }
+        };
         exchange.token(&response, token_use, obtained_at)
+    }
+
+    /// Posts a token request with a proof of the key. An issuer that demands a nonce has not
+    /// processed the request; it is repeated once with the nonce.
+    async fn post_with_proof(
+        &self,
+        key: &ProofKey,
+        parameters: &[(&str, &str)],
+    ) -> Result<(Exchange, Response<Bytes>), AuthError> {
+        let url: Uri = self.url.parse().map_err(|_| invalid_url())?;
+        let mut may_repeat = true;
+        loop {
+            let proof = Some(key.token_proof(&url)?);
+            let sent = self.send(TOKEN_REQUEST, self.url, parameters, TOKEN_TIMEOUT, proof);
+            let (exchange, response) = sent.await?;
+            let has_nonce = key.note_issuer_nonce(response.headers());
+            let repeats = has_nonce && exchange.demands_nonce(&response);
+            if !repeats || !std::mem::take(&mut may_repeat) {
+                return Ok((exchange, response));
+            }
+        }
     }
 
     /// Posts a form with the client's authentication to an endpoint of the issuer.
@@ -108,18 +151,40 @@ impl TokenEndpoint<'_> {
         parameters: &[(&str, &str)],
         timeout: Duration,
     ) -> Result<(Exchange, Response<Bytes>), AuthError> {
+        self.send(name, url, parameters, timeout, None).await
+    }
+
+    async fn send(
+        &self,
+        name: &str,
+        url: &str,
+        parameters: &[(&str, &str)],
+        timeout: Duration,
+        proof: Option<HeaderValue>,
+    ) -> Result<(Exchange, Response<Bytes>), AuthError> {
         let now = unix_seconds(SystemTime::now());
         let client = ClientAuthentication::new(self.client, self.configured, self.issuer, now)?;
+        let mut secrets = self.secrets(parameters, &client);
+        secrets.extend(
+            proof
+                .iter()
+                .filter_map(|proof| proof.to_str().ok())
+                .map(Secret::new),
+        );
         let exchange = Exchange {
             request: request_name(name, url),
-            secrets: self.secrets(parameters, &client),
+            secrets,
+            has_proof: proof.is_some(),
         };
         let limits = RequestLimits {
             addresses: self.addresses,
             max_bytes: MAX_RESPONSE_BYTES,
             timeout,
         };
-        let request = form_request(url, parameters, &client)?;
+        let mut request = form_request(url, parameters, &client)?;
+        if let Some(proof) = proof {
+            request.headers_mut().insert(PROOF_HEADER, proof);
+        }
         match self.http.send(request, limits).await {
             Ok(response) => Ok((exchange, response)),
             Err(error) => Err(AuthError::Http {
@@ -248,7 +313,11 @@ fn form_request(
     }
     request
         .body(Bytes::from(form.finish()))
-        .map_err(|_| AuthError::Invalid("the URL of an endpoint of the issuer is not valid".into()))
+        .map_err(|_| invalid_url())
+}
+
+fn invalid_url() -> AuthError {
+    AuthError::Invalid("the URL of an endpoint of the issuer is not valid".into())
 }
 
 #[cfg(test)]

@@ -74,6 +74,9 @@ pub(crate) enum Command {
         after_help = examples::CALL
     )]
     Call(CallArgs),
+    /// List, await or cancel the tasks that `call --task` started
+    #[command(args_conflicts_with_subcommands = true, after_help = examples::TASKS)]
+    Tasks(TasksArgs),
     /// Get a prompt
     #[command(
         override_usage = "mcpvisor prompt [OPTIONS] SERVER NAME [KEY=VALUE]...",
@@ -237,8 +240,49 @@ pub(crate) struct CallArgs {
     #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
     pub(crate) args: Option<String>,
 
+    /// Start the call as a task, print its id and return; see `mcpvisor tasks`
+    #[arg(long)]
+    pub(crate) task: bool,
+
     #[command(flatten)]
     pub(crate) options: RequestOptions,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TasksArgs {
+    /// Server name [default: all]
+    pub(crate) server: Option<String>,
+
+    #[command(subcommand)]
+    pub(crate) action: Option<TaskAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskAction {
+    /// Wait for the result of a task
+    Await {
+        #[command(flatten)]
+        task: TaskId,
+
+        #[command(flatten)]
+        options: RequestOptions,
+    },
+    /// Cancel a task at its server
+    Cancel {
+        #[command(flatten)]
+        task: TaskId,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TaskId {
+    /// Task id, as `call --task` printed it
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
+    pub(crate) id: String,
+
+    /// Server of the task [default: the one whose task was kept]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

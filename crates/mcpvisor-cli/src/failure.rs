@@ -85,6 +85,21 @@ impl Failure {
         Self::new(Exit::Failed, "unknown_prompt", message)
     }
 
+    pub(crate) fn unknown_task(message: impl Display) -> Self {
+        Self::new(Exit::Failed, "unknown_task", message)
+    }
+
+    /// A task that was to be cancelled, but had ended before.
+    pub(crate) fn task_ended(message: impl Display) -> Self {
+        Self::new(Exit::Failed, "task_ended", message)
+    }
+
+    /// The wait for a task was interrupted.
+    pub(crate) fn wait_interrupted(server: &str, task: &str) -> Self {
+        let message = format!("interrupted: task {task} of {server} goes on");
+        Self::new(Exit::Interrupted, "interrupted", message).with_server(server)
+    }
+
     /// The arguments do not match the tool or prompt; nothing was sent.
     pub(crate) fn invalid_arguments(message: impl Display) -> Self {
         Self::new(Exit::Usage, "invalid_arguments", message)
@@ -252,6 +267,10 @@ impl From<CallError> for Failure {
                 let message = join_sentences([Some(message), action()]);
                 (exit_of(&error), error.code(), message)
             }
+            // The text says when to try again.
+            CallError::Refused {
+                retry_in: Some(_), ..
+            } => (Exit::Authorization, AUTHORIZATION, error.to_string()),
             CallError::Refused {
                 class: FaultClass::Authorization,
                 ..

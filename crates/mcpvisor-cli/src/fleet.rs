@@ -6,17 +6,13 @@ use mcpvisor::{Callbacks, Config, ListKind, Runtime, ServerHandle, ServerStatus,
 use tokio::time::Instant;
 
 use crate::config::state_dir;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::invocation::Invocation;
 use crate::output::{Output, suggest_name};
 use crate::request::deadlines::Deadline;
-
-/// Limit for closing the servers at the end of a command.
-const SHUTDOWN: Duration = Duration::from_secs(5);
-
-/// Servers get this long to close even after the deadline.
-const MIN_SHUTDOWN: Duration = Duration::from_millis(100);
+use crate::shutdown::shut_down;
 
 /// Longer than any command, so that a server whose one attempt failed is not probed.
 const NO_PROBE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -126,6 +122,17 @@ pub(crate) async fn supervised<T>(
     run(config, &invocation, callbacks, interrupted, command).await
 }
 
+/// Runs a command that outlives lost connections: servers are supervised as configured.
+pub(crate) async fn reconnecting<T>(
+    config: Config,
+    invocation: &Invocation<'_>,
+    callbacks: Callbacks,
+    interrupted: impl Fn() -> Failure,
+    command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    run(config, invocation, callbacks, interrupted, command).await
+}
+
 /// Runs a command on a fleet, and always shuts it down. The first interrupt cancels running requests;
 /// a second one stops waiting for the servers to close. A failure is shown before the shutdown,
 /// because that can take long.
@@ -151,11 +158,9 @@ async fn run<T>(
         () = interrupts.next() => Err(interrupted()),
     };
     let outcome = outcome.map_err(|failure| failure.show_once(&invocation.output));
-    // The rest of the deadline is for closing; then the children are killed.
-    let remaining = invocation.deadline.remaining().unwrap_or(SHUTDOWN);
-    let limit = remaining.clamp(MIN_SHUTDOWN, SHUTDOWN);
+    let was_interrupted = matches!(&outcome, Err(failure) if failure.exit == Exit::Interrupted);
     tokio::select! {
-        _ = runtime.shutdown(limit) => outcome,
+        () = shut_down(&runtime, invocation, was_interrupted) => outcome,
         // The children end with the async runtime, or with this process.
         () = interrupts.next() => Err(match outcome {
             Err(failure) => failure.then_interrupted(),

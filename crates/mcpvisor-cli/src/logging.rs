@@ -35,7 +35,8 @@ fn directives(rust_log: &str, verbose: u8) -> &str {
         return rust_log;
     }
     match verbose {
-        0 => "error",
+        // Others could read stored logins: the user has to know.
+        0 => "error,mcpvisor_auth::store=warn",
         1 => "info",
         2 => "debug",
         _ => "trace",
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn verbosity_sets_the_level_and_the_environment_wins() {
-        assert_eq!(directives("", 0), "error");
+        assert_eq!(directives("", 0), "error,mcpvisor_auth::store=warn");
         assert_eq!(directives(" ", 2), "debug");
         assert_eq!(directives("mcpvisor=trace", 1), "mcpvisor=trace");
     }

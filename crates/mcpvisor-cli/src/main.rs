@@ -18,6 +18,7 @@ mod logging;
 mod output;
 mod request;
 mod screen;
+mod shutdown;
 
 fn main() -> std::process::ExitCode {
     app::run().into()

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Folder, builtin};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::{Value, json};
 
 /// The failed checks of one server in a report.
@@ -15,6 +16,73 @@ fn bad(report: &Value, server: &str) -> Vec<String> {
         .filter(|check| check["ok"] == false)
         .map(|check| format!("{} {}", check["check"], check["detail"]))
         .collect()
+}
+
+#[test]
+fn a_missing_socket_is_reported_once_with_what_to_do() {
+    let folder = Folder::with(&json!({}));
+    std::fs::write(folder.path("file"), "").unwrap();
+    let dead = folder.path("dead.sock");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    let entry = |path: &str| {
+        let socket = folder.path(path);
+        json!({
+            "url": "http://localhost/mcp", "socketPath": socket,
+            "reconnect": { "attempts": 1 }, "start": "eager",
+        })
+    };
+    let entries =
+        json!({ "none": entry("none"), "file": entry("file"), "dead": entry("dead.sock") });
+    let config = json!({ "mcpServers": entries });
+    std::fs::write(folder.path("mcp.json"), config.to_string()).unwrap();
+    let report = folder.run(&["doctor", "--json"]).exits(4).document();
+    for (server, expected) in [
+        ("none", "does not exist"),
+        ("file", "is not a socket"),
+        ("dead", "no process listens on the socket"),
+    ] {
+        let bad = bad(&report, server);
+        let [bad] = bad.as_slice() else {
+            panic!("{server}: {bad:?}");
+        };
+        assert!(bad.contains(expected), "{server}: {bad}");
+    }
+    let text = folder.run(&["doctor", "none"]).exits(4).stdout.clone();
+    assert!(text.contains("Start the server, or correct"), "{text}");
+    let shown = folder.run(&["get", "none"]).exits(0).stdout.clone();
+    assert!(shown.contains("through the socket"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_transport_in_use_is_shown_where_the_config_leaves_it_open() {
+    let server = HttpServer::start(HttpOptions::http_sse()).await;
+    let open = json!({ "url": server.url() });
+    let known = json!({ "type": "sse", "url": server.url() });
+    let folder = Folder::with(&json!({ "open": open, "known": known }));
+    let ran = tokio::task::spawn_blocking(move || {
+        let report = folder.run(&["doctor", "--json"]).exits(0).document();
+        let list = folder.run(&["list", "--json"]).exits(0).document();
+        let status = folder.run(&["status", "--json"]).exits(0).document();
+        let get = folder.run(&["get", "known"]).exits(0).stdout.clone();
+        (report, list, status, get)
+    });
+    let (report, list, status, get) = ran.await.unwrap();
+    let transports = |servers: &Value| -> Vec<(String, String)> {
+        let servers = servers.as_array().unwrap().iter();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let mut found: Vec<_> = servers
+            .map(|it| (text(&it["name"]), text(&it["transport"])))
+            .collect();
+        found.sort_unstable();
+        found
+    };
+    let shown = |known: &str, open: &str| {
+        [("known", known), ("open", open)].map(|(name, it)| (name.to_owned(), it.to_owned()))
+    };
+    assert_eq!(transports(&report["servers"]), shown("sse", "sse"));
+    assert_eq!(transports(&list), shown("sse", "http"), "as configured");
+    assert_eq!(transports(&status), shown("sse", "sse"));
+    assert_eq!(get.matches("transport").count(), 1, "{get}");
 }
 
 #[test]

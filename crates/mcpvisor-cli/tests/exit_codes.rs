@@ -78,9 +78,9 @@ fn an_unknown_server_exits_1_and_names_those_that_exist() {
 
 #[test]
 fn a_server_that_was_left_out_of_the_config_exits_1_with_the_reason() {
-    let folder =
-        Folder::with(&json!({ "web": { "type": "sse", "url": "https://example.com/sse" } }));
-    folder.run(&["call", "web", "x"]).exits(1).says("HTTP+SSE");
+    let folder = Folder::with(&json!({ "web": { "type": "ftp", "url": "https://example.com/" } }));
+    let ran = folder.run(&["call", "web", "x"]);
+    ran.exits(1).says("must be \"stdio\", \"http\" or \"sse\"");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `login`, `logout` and `auth` with a real authorization server.
+//! `login` with a real authorization server.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,142 +8,15 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, mpsc};
+use std::process::Command;
 
-use common::{Folder, LIMIT, Ran, finish};
-use mcpvisor_testkit::auth_server::{
-    AuthFault, AuthOptions, AuthServer, Endpoint, ProtectedOptions, ProtectedServer,
-};
+use common::LIMIT;
+use common::world::{Running, World, redirect_of};
+use mcpvisor_testkit::auth_server::{AuthOptions, DpopRule, Endpoint, NonceRule, ProtectedOptions};
 use mcpvisor_testkit::http_server::HttpServer;
 use serde_json::json;
-
-/// An authorization server, a protected server `shop`, and a config with it.
-struct World {
-    folder: Folder,
-    auth: AuthServer,
-    shop: ProtectedServer,
-    runtime: tokio::runtime::Runtime,
-}
-
-impl World {
-    fn new() -> Self {
-        Self::with(AuthOptions::default(), ProtectedOptions::default())
-    }
-
-    fn with(auth: AuthOptions, shop: ProtectedOptions) -> Self {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let auth = runtime.block_on(AuthServer::start_with(auth));
-        let shop = runtime.block_on(ProtectedServer::start_with(&auth, shop));
-        let folder = Folder::with(&json!({ "shop": { "url": shop.url() } }));
-        Self {
-            folder,
-            auth,
-            shop,
-            runtime,
-        }
-    }
-
-    /// Logs in by a pasted callback. Fails unless that works.
-    #[track_caller]
-    fn log_in(&self, args: &[&str]) -> Ran {
-        let login = Running::start(self.command(args));
-        let callback = redirect_of(&login.url());
-        login.paste(&callback);
-        let ran = login.finish();
-        ran.exits(0);
-        ran
-    }
-
-    /// `login shop`, with these further arguments.
-    fn command(&self, args: &[&str]) -> Command {
-        let args = [&["login", "shop", "--no-browser"], args].concat();
-        self.folder.command(&args)
-    }
-}
-
-/// A login that waits for its user.
-struct Running {
-    child: Child,
-    stderr: Arc<Mutex<String>>,
-    lines: mpsc::Receiver<String>,
-}
-
-impl Running {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-        let pipe = BufReader::new(child.stderr.take().unwrap());
-        let stderr = Arc::<Mutex<String>>::default();
-        let (sender, lines) = mpsc::channel();
-        let all = Arc::clone(&stderr);
-        std::thread::spawn(move || {
-            for line in pipe.lines().map_while(Result::ok) {
-                all.lock().unwrap().push_str(&format!("{line}\n"));
-                let _ = sender.send(line);
-            }
-        });
-        Self {
-            child,
-            stderr,
-            lines,
-        }
-    }
-
-    /// The next line on stderr with this text.
-    #[track_caller]
-    fn line(&self, text: &str) -> String {
-        loop {
-            let line = self.lines.recv_timeout(LIMIT);
-            let line = line.unwrap_or_else(|_| panic!("no {text:?}: {:?}", self.stderr));
-            if line.contains(text) {
-                return line;
-            }
-        }
-    }
-
-    /// The URL that it shows.
-    #[track_caller]
-    fn url(&self) -> String {
-        self.line("/authorize?").trim().to_owned()
-    }
-
-    fn paste(&self, text: &str) {
-        let mut stdin = self.child.stdin.as_ref().unwrap();
-        writeln!(stdin, "{text}").unwrap();
-    }
-
-    #[track_caller]
-    fn finish(self) -> Ran {
-        let mut ran = finish(self.child);
-        // The last lines arrive after the exit at the latest.
-        while let Ok(line) = self.lines.recv_timeout(LIMIT) {
-            drop(line);
-        }
-        ran.stderr.clone_from(&self.stderr.lock().unwrap());
-        ran
-    }
-}
-
-/// Where a GET of this URL is redirected to.
-#[track_caller]
-fn redirect_of(url: &str) -> String {
-    let rest = url.strip_prefix("http://").unwrap();
-    let (authority, path) = rest.split_once('/').unwrap();
-    let mut stream = TcpStream::connect(authority).unwrap();
-    let request = format!("GET /{path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    let lines = BufReader::new(stream).lines().map_while(Result::ok);
-    let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-    let location = headers.iter().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        let found = name.eq_ignore_ascii_case("location");
-        found.then(|| value.trim().to_owned())
-    });
-    location.unwrap_or_else(|| panic!("no redirect: {headers:?}"))
-}
 
 #[test]
 fn a_server_that_requires_a_login_says_which_command_to_run() {
@@ -251,6 +124,35 @@ fn a_device_login_waits_for_the_approval() {
 }
 
 #[test]
+fn a_login_that_is_bound_to_a_key_serves_the_next_commands() {
+    let auth = AuthOptions {
+        dpop: true,
+        nonces: NonceRule::OneTime,
+        ..AuthOptions::default()
+    };
+    let shop = ProtectedOptions {
+        dpop: DpopRule::Required,
+        nonces: NonceRule::OneTime,
+        ..ProtectedOptions::default()
+    };
+    let world = World::with(auth, shop);
+    world.log_in(&[]);
+    world.folder.run(&["tools", "shop"]).exits(0);
+    world.auth.expire_access_tokens();
+    world.folder.run(&["tools", "shop"]).exits(0);
+    assert_eq!(world.shop.invalid_proofs(), Vec::<String>::new());
+    assert_eq!(world.auth.invalid_proofs(), Vec::<String>::new());
+    // The server accepts the login and asks for nothing; the next one is bound too.
+    world.log_in(&["--scope", "mcp:write"]);
+    world.folder.run(&["tools", "shop"]).exits(0);
+    let listed = world.folder.run(&["auth", "--json"]);
+    assert!(
+        !listed.exits(0).stdout.contains("PRIVATE KEY"),
+        "{listed:?}"
+    );
+}
+
+#[test]
 fn a_denied_device_exits_3() {
     let world = World::new();
     let login = Running::start(world.folder.command(&["login", "shop", "--device"]));
@@ -277,55 +179,9 @@ fn an_interrupt_ends_a_login_and_stores_nothing() {
 #[test]
 fn a_login_that_takes_too_long_exits_7() {
     let world = World::new();
-    let login = Running::start(world.command(&["--timeout", "2s"]));
+    let login = Running::start(world.command(&["--timeout", "5s"]));
     login.url();
-    login.finish().exits(7).says("no login within 2s");
-}
-
-#[test]
-fn accounts_are_listed_without_tokens_and_logged_out_one_by_one() {
-    let world = World::new();
-    world.log_in(&["--account", "work"]);
-    world.log_in(&["--account", "home"]);
-    let listed = world.folder.run(&["auth", "--json"]);
-    let listed = listed.exits(0).document();
-    let mut accounts: Vec<&str> = listed
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["account"].as_str().unwrap())
-        .collect();
-    accounts.sort_unstable();
-    assert_eq!(accounts, ["home", "work"]);
-    let table = world.folder.run(&["auth"]);
-    assert!(table.exits(0).stdout.contains("in 59 min"), "{table:?}");
-
-    let ran = world.folder.run(&["logout", "shop", "--account", "work"]);
-    assert_eq!(
-        ran.exits(0).stdout,
-        "Logged out of shop as work. The tokens were revoked.\n"
-    );
-    assert_eq!(world.auth.current_tokens().refresh.len(), 1);
-    let again = world.folder.run(&["logout", "shop", "--account", "work"]);
-    assert_eq!(again.exits(0).stdout, "Not logged in to shop as work.\n");
-    let listed = world.folder.run(&["auth", "--json"]).document();
-    assert_eq!(listed.as_array().unwrap().len(), 1);
-}
-
-#[test]
-fn a_logout_removes_tokens_that_cannot_be_revoked() {
-    let world = World::new();
-    world.log_in(&[]);
-    let fault = world.auth.fault(AuthFault::Status(500));
-    fault.on(Endpoint::Revoke).times(10);
-    let connects = world.shop.accepted() + world.shop.unauthorized();
-    let ran = world.folder.run(&["logout", "shop", "--json"]);
-    let document = ran.exits(0).document();
-    assert_eq!(document["removed"], 1);
-    assert!(document["tokens"][0]["failed"].is_string(), "{document}");
-    assert_eq!(world.folder.run(&["auth", "--json"]).document(), json!([]));
-    let now = world.shop.accepted() + world.shop.unauthorized();
-    assert_eq!(now, connects, "the server was connected");
+    login.finish().exits(7).says("no login within 5s");
 }
 
 #[test]
@@ -374,40 +230,6 @@ fn a_server_that_needs_no_login_says_so() {
     assert_eq!(
         world.folder.run(&["logout", "shop"]).exits(0).stdout,
         "Not logged in to shop.\n"
-    );
-}
-
-#[test]
-fn the_doctor_checks_issuer_login_and_scopes() {
-    let world = World::new();
-    let checks = || {
-        let ran = world.folder.run(&["doctor", "shop", "--json"]);
-        let checks = ran.document()["servers"][0]["checks"].clone();
-        let checks = checks.as_array().unwrap().clone();
-        let texts = checks.iter().map(|it| {
-            let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
-            format!("{}: {} {}", text("check"), text("detail"), text("action"))
-        });
-        (ran.code, texts.collect::<Vec<_>>().join("\n"))
-    };
-    let (code, shown) = checks();
-    assert_eq!(code, Some(3), "{shown}");
-    assert!(
-        shown.contains(&format!("issuer: {}", world.auth.issuer())),
-        "{shown}"
-    );
-    assert!(shown.contains("Run `mcpvisor login shop"), "{shown}");
-    world.log_in(&[]);
-    let (code, shown) = checks();
-    assert_eq!(code, Some(0), "{shown}");
-    assert!(shown.contains("login: renewed automatically"), "{shown}");
-    world.runtime.block_on(world.auth.stop());
-    world.folder.run(&["logout", "shop"]).exits(0);
-    let (code, shown) = checks();
-    assert_eq!(code, Some(3), "{shown}");
-    assert!(
-        shown.contains("Check that the authorization server is reachable."),
-        "{shown}"
     );
 }
 

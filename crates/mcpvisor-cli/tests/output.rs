@@ -492,7 +492,7 @@ fn watching_ends_when_stdout_closes_without_a_change() {
 fn a_broken_disabled_entry_is_disabled() {
     let folder = Folder::with(&json!({
         "token": { "command": "x", "disabled": true, "env": { "T": "${UNSET_TOKEN_OF_THIS}" } },
-        "old": { "type": "sse", "url": "https://example.com/sse", "enabled": false },
+        "old": { "type": "ftp", "url": "https://example.com/sse", "enabled": false },
     }));
     let ran = folder.run(&["status", "--json"]);
     assert_eq!(ran.exits(0).stderr, "", "no warning");

@@ -77,13 +77,13 @@ fn watching_shows_a_killed_server_reconnect() {
 fn watching_shows_unusable_entries() {
     let folder = Folder::with(&json!({
         "lab": builtin("lab"),
-        "old": { "type": "sse", "url": "https://example.com/sse" },
+        "old": { "type": "ftp", "url": "https://example.com/" },
     }));
     let mut pty = watch(&folder);
     pty.awaits("both servers", |screen| {
         line(screen, "lab").contains(" connected ")
             && line(screen, "old").contains("permanently_failed")
-            && line(screen, "old").contains("HTTP+SSE")
+            && line(screen, "old").contains("must be")
     });
     pty.types("q");
     assert_eq!(pty.ends(), 0);

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// Bytes of the longest server name.
 pub const MAX_SERVER_NAME: usize = 64;
 
+/// The server name of the runtime's own tools; no configured server has it.
+pub const RESERVED_SERVER_NAME: &str = "mcpvisor";
+
 /// The name of a configured server, validated on construction.
 ///
 /// ```
@@ -44,10 +47,16 @@ pub enum InvalidServerName {
     /// The name contains a control character.
     #[error("the server name {0:?} contains a control character; remove it")]
     Control(String),
+    /// The name is [`RESERVED_SERVER_NAME`].
+    #[error(
+        "the server name {RESERVED_SERVER_NAME:?} is reserved for the runtime's own tools; rename the server"
+    )]
+    Reserved,
 }
 
 impl ServerName {
-    /// Validates a name: not empty, at most [`MAX_SERVER_NAME`] bytes, no `__`, no control character.
+    /// Validates a name: not empty, at most [`MAX_SERVER_NAME`] bytes, no `__`, no control character, not
+    /// [`RESERVED_SERVER_NAME`].
     pub fn new(name: impl Into<String>) -> Result<Self, InvalidServerName> {
         let name = name.into();
         if name.is_empty() {
@@ -58,9 +67,16 @@ impl ServerName {
             Err(InvalidServerName::Separator(name))
         } else if name.chars().any(char::is_control) {
             Err(InvalidServerName::Control(name))
+        } else if name == RESERVED_SERVER_NAME {
+            Err(InvalidServerName::Reserved)
         } else {
             Ok(Self(name.into()))
         }
+    }
+
+    /// The name of the runtime's own tools: [`RESERVED_SERVER_NAME`].
+    pub fn reserved() -> Self {
+        Self(RESERVED_SERVER_NAME.into())
     }
 
     /// The name of a config entry that cannot be used. It may break the rules of [`ServerName::new`],
@@ -259,6 +275,12 @@ mod tests {
             Err(InvalidServerName::Control("a\nb".into()))
         );
         assert!(ServerName::new("x".repeat(65)).is_err());
+        let reserved = ServerName::new("mcpvisor").unwrap_err();
+        assert_eq!(
+            reserved.to_string(),
+            "the server name \"mcpvisor\" is reserved for the runtime's own tools; rename the server"
+        );
+        assert!(ServerName::new("mcpvisor2").is_ok());
         assert_eq!(ServerName::new("käse").unwrap().as_str(), "käse");
     }
 
@@ -289,13 +311,14 @@ mod fuzz {
         /// Every name is accepted unchanged, or rejected for a reason that applies.
         #[test]
         fn names_are_checked_and_never_changed(name in prop_oneof![
-            any::<String>(), "[a_\\PC\\x00-\\x1f]{0,6}", "[a_]{60,70}", "ä{30,35}",
+            any::<String>(), "[a_\\PC\\x00-\\x1f]{0,6}", "[a_]{60,70}", "ä{30,35}", "mcpviso[qrs]",
         ]) {
             match ServerName::new(name.as_str()) {
                 Ok(checked) => {
                     prop_assert_eq!(checked.as_str(), &name);
                     prop_assert!(!name.is_empty() && name.len() <= MAX_SERVER_NAME);
                     prop_assert!(!name.contains("__") && !name.contains(char::is_control));
+                    prop_assert!(name != RESERVED_SERVER_NAME);
                 }
                 Err(InvalidServerName::Empty) => prop_assert!(name.is_empty()),
                 Err(InvalidServerName::TooLong(rejected)) => {
@@ -307,6 +330,7 @@ mod fuzz {
                 Err(InvalidServerName::Control(rejected)) => {
                     prop_assert!(rejected == name && name.contains(char::is_control));
                 }
+                Err(InvalidServerName::Reserved) => prop_assert_eq!(&name, RESERVED_SERVER_NAME),
             }
         }
     }

@@ -20,8 +20,8 @@ pub use admission::Priority;
 pub use glob::{Filter, FilterRejection, Glob};
 pub use governor::{ConnectKind, Governor, GovernorSettings};
 pub use ids::{
-    CallId, CallMap, ClientId, CredentialRevision, Generation, InvalidServerName, ServerInstance,
-    ServerName,
+    CallId, CallMap, ClientId, CredentialRevision, Generation, InvalidServerName,
+    RESERVED_SERVER_NAME, ServerInstance, ServerName,
 };
 pub use keep_alive::KeepAlive;
 pub use listing::{FetchOutcome, ListKind};

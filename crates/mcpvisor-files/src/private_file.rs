@@ -84,3 +84,38 @@ pub(crate) fn make_private_folder(path: &Path) -> io::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path)
 }
+
+/// Restricts a folder to its owner. Returns whether others had access.
+pub(crate) fn restrict_folder(path: &Path) -> io::Result<bool> {
+    restrict(path, fs::metadata(path), 0o700)
+}
+
+/// Restricts a regular file to its owner. Returns whether others had access.
+pub(crate) fn restrict_file(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Ok(false),
+        metadata => restrict(path, metadata, 0o600),
+    }
+}
+
+#[cfg(unix)]
+fn restrict(path: &Path, metadata: io::Result<fs::Metadata>, mode: u32) -> io::Result<bool> {
+    use std::os::unix::fs::PermissionsExt;
+    let restricted = metadata.and_then(|metadata| {
+        if metadata.permissions().mode() & 0o077 == 0 {
+            return Ok(false);
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        Ok(true)
+    });
+    match restricted {
+        // It does not exist yet, or another process removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        restricted => restricted,
+    }
+}
+
+#[cfg(not(unix))]
+fn restrict(_: &Path, _: io::Result<fs::Metadata>, _: u32) -> io::Result<bool> {
+    Ok(false)
+}

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use crate::file_mark::FileMark;
 use crate::file_ops::{FileOps, read_regular};
 use crate::private_file::{
-    is_stale_temp, make_private_folder, sync_folder, temp_name, write_private,
+    is_stale_temp, make_private_folder, restrict_file, restrict_folder, sync_folder, temp_name,
+    write_private,
 };
 
 /// Size limit of a state file; a larger one is rejected.
@@ -88,6 +89,23 @@ impl StateDir {
         written.and_then(|()| sync_folder(folder))
     }
 
+    /// Checks that a file of this size can be written in a folder, with one that is removed
+    /// afterwards. A folder that does not exist is not created, and counts as writable.
+    pub fn check_writable(&self, folder: &str, bytes: usize) -> io::Result<()> {
+        let folder = self.path(folder);
+        match fs::symlink_metadata(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found.map(drop)?,
+        }
+        let probe = folder.join(temp_name());
+        let written = write_private(&probe, &vec![b' '; bytes]);
+        match fs::remove_file(&probe) {
+            // The folder, or a disk without space, did not even take the name.
+            Err(_) if written.is_err() => written,
+            removed => written.and(removed),
+        }
+    }
+
     /// Removes a file durably. Returns whether it existed.
     pub fn remove(&self, file: &str) -> io::Result<bool> {
         let path = self.path(file);
@@ -124,6 +142,21 @@ impl StateDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Restricts a folder and the files in it to their owner. Returns the names that others had
+    /// access to; that of the folder is its own. No effect on systems without modes.
+    pub fn restrict(&self, folder: &str) -> io::Result<Vec<String>> {
+        let mut exposed = Vec::new();
+        if restrict_folder(&self.path(folder))? {
+            exposed.push(folder.to_owned());
+        }
+        for name in self.list(folder, "")? {
+            if restrict_file(&self.path(folder).join(&name))? {
+                exposed.push(name);
+            }
+        }
+        Ok(exposed)
     }
 
     /// Locks a folder against writers of other processes. Readers need no lock, because files are

@@ -19,12 +19,15 @@
 //!   tokens.
 //! - [`stub_server`]: an HTTP server whose replies are given by the test, byte for byte.
 //! - [`badserver`]: the program `mcpvisor-badserver`; every fault is a named switch.
+//! - [`task_book`], [`task_server`]: tasks of both protocol versions, and a server over stdio that
+//!   has them.
 //! - [`tasks`]: counts the tasks that exist while a future runs.
 //! - [`stdio_server`]: an MCP server over stdio, to build binaries from.
 
 // The callers are tests, so the test kit reports by panicking.
 #![allow(clippy::panic, reason = "a failed expectation of a test is a panic")]
 
+mod armed_faults;
 pub mod auth_server;
 pub mod badserver;
 pub mod delay;
@@ -38,6 +41,8 @@ pub mod raw_client;
 pub mod scripted;
 pub mod stdio_server;
 pub mod stub_server;
+pub mod task_book;
+pub mod task_server;
 pub mod tasks;
 
 pub use eventually::{eventually, eventually_async, eventually_in};

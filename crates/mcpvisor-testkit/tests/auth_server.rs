@@ -7,6 +7,8 @@
     reason = "a failed expectation of a test is a panic"
 )]
 
+#[path = "auth_server/dpop.rs"]
+mod dpop;
 #[path = "auth_server/faults.rs"]
 mod faults;
 #[path = "auth_server/flows.rs"]

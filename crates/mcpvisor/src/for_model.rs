@@ -22,16 +22,29 @@
 //! }
 //! ```
 //!
+//! A catalog that is too large for a request is offered by search instead: [`Client::meta_tools`].
+//! [`estimated_tokens`] tells when.
+//!
 //! Descriptions and results are unmodified server text: treat them as untrusted input. Errors state
 //! in one or two sentences what is known and whether a retry makes sense. They contain no stderr of
 //! a child process ([`CallError::stderr`](crate::CallError::stderr)) and no secret of a config. A
 //! secret that the server repeats in its own answer is not removed.
+//!
+//! [`Client::meta_tools`]: crate::Client::meta_tools
 
+mod detail;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod result;
+mod signature;
 
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
+
+pub(crate) use self::detail::shorten;
+pub use self::detail::{Detail, UnknownDetail, estimated_tokens, tool_json, tool_text};
+pub use self::signature::signature;
 
 use crate::api::error::UnknownTool;
 use crate::catalog::{FleetCatalog, FleetTool};
@@ -84,9 +97,10 @@ pub fn openai_tool(tool: &FleetTool) -> Value {
     json!({ "type": "function", "function": function })
 }
 
-/// All tools of a catalog, each as an [`openai_tool`].
+/// All tools of a catalog, each as an [`openai_tool`], ordered by their exposed names. The order is
+/// stable, so that the prompt cache of a model survives a reconnect: [`FleetCatalog::revision`].
 pub fn openai_tools(catalog: &FleetCatalog) -> Vec<Value> {
-    catalog.tools().map(openai_tool).collect()
+    ordered(catalog).map(openai_tool).collect()
 }
 
 /// A tool in the format of Anthropic's Messages API: `{"name", "description", "input_schema"}`. The
@@ -95,9 +109,15 @@ pub fn anthropic_tool(tool: &FleetTool) -> Value {
     Value::Object(described(tool, "input_schema"))
 }
 
-/// All tools of a catalog, each as an [`anthropic_tool`].
+/// All tools of a catalog, each as an [`anthropic_tool`], in the order of [`openai_tools`].
 pub fn anthropic_tools(catalog: &FleetCatalog) -> Vec<Value> {
-    catalog.tools().map(anthropic_tool).collect()
+    ordered(catalog).map(anthropic_tool).collect()
+}
+
+fn ordered(catalog: &FleetCatalog) -> impl Iterator<Item = &FleetTool> {
+    let mut tools: Vec<&FleetTool> = catalog.tools().collect();
+    tools.sort_unstable_by_key(|tool| tool.exposed());
+    tools.into_iter()
 }
 
 fn described(tool: &FleetTool, schema: &str) -> JsonObject {
@@ -235,6 +255,17 @@ mod tests {
             anthropic_tools(&catalog),
             [json!({ "name": exposed, "description": "Finds code.", "input_schema": parameters })]
         );
+    }
+
+    #[test]
+    fn tools_for_a_model_are_ordered_by_name_whatever_the_order_of_the_server() {
+        let names = |tools: [&'static str; 3]| -> Vec<String> {
+            let tools = tools.map(|name| Tool::new(name, "", JsonObject::new()));
+            let tools = anthropic_tools(&catalog(tools.into()));
+            tools.iter().map(|tool| tool["name"].to_string()).collect()
+        };
+        assert_eq!(names(["b", "c", "a"]), names(["a", "b", "c"]));
+        assert!(names(["b", "c", "a"]).is_sorted());
     }
 
     #[test]

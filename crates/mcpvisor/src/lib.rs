@@ -47,13 +47,18 @@ mod mutex;
 mod secret;
 mod server;
 mod state;
+#[cfg_attr(
+    not(any(feature = "stream", feature = "http")),
+    allow(dead_code, reason = "typed messages keep no unknown fields")
+)]
+mod unknown_fields;
 
 pub use mcpvisor_core::machine::{Action, Fault, FaultClass};
 pub use mcpvisor_core::settings;
 pub use mcpvisor_core::{
     ClientId, Generation, GovernorSettings, InvalidServerName, InvalidSetting, Known, ListKind,
-    Priority, RetryPolicy, ServerName, ServerSettings, StateName, Suspicion, exposed_name,
-    may_expose,
+    Priority, RESERVED_SERVER_NAME, RetryPolicy, ServerName, ServerSettings, StateName, Suspicion,
+    exposed_name, may_expose,
 };
 /// The crate of the protocol types: `mcpvisor::rmcp::model` has the types that calls, catalogs and
 /// callbacks take and return.
@@ -85,7 +90,8 @@ pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use api::handle::{ServerHandle, ToolHandle};
 pub use api::request::{FromResult, Request};
 pub use api::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
-pub use api::status::{ListState, Readiness, ServerStatus};
+pub use api::status::{ListState, Readiness, ServerStatus, UnsavedLogin};
+pub use api::task::{TaskHandle, TaskInfo, TaskRequest, TaskResult, TaskStart};
 #[cfg(feature = "http")]
 pub use api::transport::HttpEndpoint;
 #[cfg(feature = "stdio")]
@@ -93,7 +99,7 @@ pub use api::transport::StdioCommand;
 pub use api::transport::Transport;
 pub use catalog::{
     CatalogChanges, Finding, FindingKind, FleetCatalog, FleetTool, ListDiff, ServerCatalog,
-    ServerView,
+    ServerView, TaskSupport, ToolMatch,
 };
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};
 pub use fleet::ServerChange;
@@ -108,3 +114,4 @@ pub use link::in_process::ServerEnd;
 #[doc(hidden)]
 pub use state::file_ops::FileHook;
 pub use state::pins::{DefinitionChange, HeldReason, HeldTool};
+pub use unknown_fields::{UNKNOWN_FIELDS, raw_definition};

@@ -396,7 +396,7 @@ fn the_schema_refuses_what_the_reader_warns_about_or_refuses() {
         json!({ "command": "x", "timeouts": { "call": 30 } }),
         json!({ "command": "x", "timeouts": { "call": "30" } }),
         json!({ "command": "x", "start": "soon" }),
-        json!({ "command": "x", "type": "sse" }),
+        json!({ "command": "x", "type": "ftp" }),
         json!({ "command": "x", "env": { "A": 1 } }),
     ] {
         let config = json!({ "mcpServers": { "a": entry } });

@@ -3,6 +3,7 @@
 //! The bench server is rmcp's own, on axum, in its own process. Both sides speak the newest
 //! revision with sessions, so that they do the same work.
 
+mod authorization;
 mod bare;
 mod fleet;
 mod ours;
@@ -20,6 +21,7 @@ use crate::plan::{MANY, ONE, Plan, gates};
 use crate::report::Table;
 use crate::side::{Side, Way};
 
+pub(crate) use authorization::client as authorized_client;
 pub(crate) use server::serve;
 
 /// The main function of a client process: connect, call, close.
@@ -42,10 +44,14 @@ pub(crate) async fn client(side: Side, load: Load) -> Outcome<()> {
 }
 
 /// Instructions of a call.
-pub(crate) fn count_instructions(table: &mut Table<impl Write>) -> Outcome<()> {
+pub(crate) async fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
     let gate = Some(gates::HTTP_INSTRUCTIONS);
     table.row(&instructions::compare(Way::Http, ONE, gate)?)?;
     table.row(&instructions::compare(Way::Http, MANY, None)?)?;
+    // Its gate is close enough that a busy machine can exceed it.
+    let gate = Some(gates::OAUTH_INSTRUCTIONS);
+    let authorized = async || Ok([authorization::compare(ONE, gate)?]);
+    table.rows(&plan.best(authorized).await?)?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcpvisor::{GovernorSettings, Runtime, ServerConfig, ServerSettings, Transport};
+use mcpvisor::{GovernorSettings, HttpEndpoint, Runtime, ServerConfig, ServerSettings, Transport};
 use rmcp::model::ProtocolVersion;
 
 use crate::Outcome;
@@ -16,7 +16,7 @@ pub(crate) async fn connect(url: &str) -> Outcome<Ours> {
     settings.backoff.immediate_every = Duration::ZERO;
     let mut governor = GovernorSettings::default();
     governor.burst_floor = usize::MAX;
-    let server = server("bench", url)?.settings(settings);
+    let server = server("bench", Transport::http(url))?.settings(settings);
     Ours::start(Runtime::builder().governor(governor).server(server)).await
 }
 
@@ -24,13 +24,14 @@ pub(crate) async fn connect(url: &str) -> Outcome<Ours> {
 pub(crate) async fn fleet(url: &str, servers: usize) -> Outcome<Ours> {
     let mut runtime = Runtime::builder();
     for number in 0..servers {
-        runtime = runtime.server(server(&format!("bench-{number}"), url)?);
+        runtime = runtime.server(server(&format!("bench-{number}"), Transport::http(url))?);
     }
     Ours::start(runtime).await
 }
 
-fn server(name: &str, url: &str) -> Outcome<ServerConfig> {
-    let mut server = ServerConfig::new(name, Transport::http(url))?;
+/// Uses the newest protocol version with sessions, as rmcp's client does.
+pub(crate) fn server(name: &str, endpoint: HttpEndpoint) -> Outcome<ServerConfig> {
+    let mut server = ServerConfig::new(name, endpoint)?;
     server.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
     Ok(server)
 }

@@ -5,6 +5,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -35,14 +40,20 @@ impl Packets {
 }
 
 /// Serves until its stdin is closed, so that it ends with the client even after a crash. The first
-/// line of its output is its address.
-pub(crate) async fn serve(packets: &str) -> Outcome<()> {
+/// line of its output is its address. With a token, other requests are refused.
+pub(crate) async fn serve(packets: &str, token: Option<&str>) -> Outcome<()> {
     let service = StreamableHttpService::new(
         || Ok(BenchServer),
         Arc::new(LocalSessionManager::default()),
         StreamableHttpServerConfig::default(),
     );
-    let router = Router::new().nest_service("/mcp", service);
+    let mut router = Router::new().nest_service("/mcp", service);
+    if let Some(token) = token {
+        router = router.layer(middleware::from_fn_with_state(
+            format!("Bearer {token}"),
+            check_token,
+        ));
+    }
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let nodelay = packets == Packets::AtOnce.word();
@@ -60,6 +71,13 @@ pub(crate) async fn serve(packets: &str) -> Outcome<()> {
     Ok(())
 }
 
+async fn check_token(State(bearer): State<String>, request: Request, next: Next) -> Response {
+    match request.headers().get(AUTHORIZATION) {
+        Some(sent) if *sent == bearer => next.run(request).await,
+        _ => StatusCode::UNAUTHORIZED.into_response(),
+    }
+}
+
 /// A server process, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -69,8 +87,18 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(packets: Packets) -> Outcome<Self> {
+        Self::start_with(packets, None).await
+    }
+
+    /// Starts a server that refuses requests without this token.
+    pub(crate) async fn protected(token: &str) -> Outcome<Self> {
+        Self::start_with(Packets::AtOnce, Some(token)).await
+    }
+
+    async fn start_with(packets: Packets, token: Option<&str>) -> Outcome<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["http-server", packets.word()])
+            .args(token)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

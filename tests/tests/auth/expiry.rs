@@ -34,6 +34,33 @@ async fn sixty_four_callers_of_an_expired_token_cause_one_refresh_and_are_all_an
 }
 
 #[tokio::test]
+async fn calls_that_arrive_during_a_refresh_are_sent_after_it_and_only_once() {
+    let protected = Protected::new().await;
+    protected.log_in().await;
+    let (runtime, web) = protected.connected().await;
+    let slow = AuthFault::Delay(Duration::from_secs(1));
+    protected.auth.fault(slow).on(Endpoint::Token).once();
+    protected.auth.expire_access_tokens();
+    let first = tokio::spawn({
+        let web = web.clone();
+        async move { run(&web, "first").await }
+    });
+    protected
+        .auth
+        .wait_for_requests(Endpoint::Token, 1, LONG)
+        .await;
+    let refused = protected.server.unauthorized();
+    for outcome in run_many(&web, "held", CALLERS).await {
+        outcome.unwrap();
+    }
+    first.await.unwrap().unwrap();
+    assert_eq!(protected.server.unauthorized(), refused, "none was refused");
+    assert_eq!(protected.refreshes(), 1);
+    protected.assert_untouched(&web);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
 async fn tokens_that_expire_under_load_are_refreshed_once_each() {
     const EXPIRIES: usize = 5;
     let protected = Protected::new().await;
@@ -136,29 +163,5 @@ async fn callers_that_leave_do_not_cancel_a_refresh() {
     run(&web, "after").await.unwrap();
     assert_eq!(protected.refreshes(), 1);
     protected.assert_untouched(&web);
-    runtime.shutdown(LONG).await;
-}
-
-#[tokio::test]
-async fn a_shutdown_during_a_refresh_saves_its_token() {
-    let protected = Protected::new().await;
-    let before = protected.log_in().await;
-    let (runtime, web) = protected.connected().await;
-    // The server replaces the refresh token at once; its answer is late.
-    let slow = AuthFault::DelayAnswer(Duration::from_millis(700));
-    protected.auth.fault(slow).on(Endpoint::Token).once();
-    protected.auth.expire_access_tokens();
-    let call = tokio::spawn(async move { run(&web, "interrupted").await });
-    protected
-        .auth
-        .wait_for_requests(Endpoint::Token, 1, LONG)
-        .await;
-    runtime.shutdown(LONG).await;
-    call.await.unwrap().unwrap_err();
-    let after = protected.record().await;
-    assert_ne!(after.tokens, before.tokens);
-    let (runtime, web) = protected.connected().await;
-    run(&web, "next run").await.unwrap();
-    assert_eq!(protected.refreshes(), 1);
     runtime.shutdown(LONG).await;
 }

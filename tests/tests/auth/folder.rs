@@ -43,6 +43,19 @@ impl Folder {
         self.store().save(record.clone()).await.unwrap();
     }
 
+    /// Makes the store unusable: a file is where its folder was. Mode bits would not stop root.
+    pub(crate) fn break_store(&self) {
+        let folder = self.0.join("credentials");
+        std::fs::rename(&folder, self.0.join("away")).unwrap();
+        std::fs::write(folder, "not a folder").unwrap();
+    }
+
+    pub(crate) fn repair_store(&self) {
+        let folder = self.0.join("credentials");
+        std::fs::remove_file(&folder).unwrap();
+        std::fs::rename(self.0.join("away"), folder).unwrap();
+    }
+
     /// The only record of a server.
     pub(crate) async fn record_of(&self, url: &str) -> CredentialRecord {
         let mut found = self.store().find(url, "").await.unwrap();
@@ -98,6 +111,7 @@ pub(crate) fn new_login(
             expires_at: Some(now + LIFETIME),
         },
         scopes: scopes.iter().map(|&scope| scope.to_owned()).collect(),
+        dpop: None,
         logged_in_at: now,
         rejected: None,
     }

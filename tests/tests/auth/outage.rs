@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use mcpvisor::{CallError, FaultClass, Known, StateName, Transport};
+use mcpvisor::{Action, CallError, FaultClass, Known, StateName};
 use mcpvisor_testkit::auth_server::{AuthFault, Endpoint};
 
 use crate::folder::new_login;
-use crate::protected::{LONG, Protected, run, run_within, web};
+use crate::protected::{LONG, Protected, run, run_within};
 
 /// Calls until one is answered.
 async fn recovers(handle: &mcpvisor::ServerHandle) {
@@ -29,10 +29,20 @@ async fn an_authorization_server_that_is_down_refuses_calls_for_a_while_and_cost
     protected.auth.expire_access_tokens();
     let error = run(&handle, "refused").await.unwrap_err();
     assert_eq!(error.known(), Known::Refused);
-    let CallError::Refused { class, .. } = error else {
+    let text = error.to_string();
+    assert!(text.contains("); try again in "), "{text}");
+    let issuer = protected.auth.issuer();
+    let cannot = format!("web: refused tools/call: {issuer} cannot renew the login right now (");
+    assert!(text.starts_with(&cannot), "{text}");
+    assert_eq!(error.action(), Some(Action::RetryLater));
+    let CallError::Refused {
+        class, retry_in, ..
+    } = error
+    else {
         panic!("{error:?}");
     };
     assert_eq!(class, FaultClass::Authorization);
+    assert!(retry_in.is_some());
     assert_eq!(handle.status().state, StateName::Connected);
     assert_eq!(protected.record().await, before, "the login is kept");
     protected.auth.resume().await;
@@ -85,12 +95,7 @@ async fn a_slow_token_endpoint_delays_only_calls_of_its_server_and_never_beyond_
     let other = Protected::new().await;
     let other_login = new_login(&other.auth, &other.server, &["mcp"]);
     protected.folder.save(&other_login).await;
-    let builder = protected.builder();
-    let builder = builder.server(web("web", Transport::http(protected.server.url())));
-    let builder = builder.server(web("other", Transport::http(other.server.url())));
-    let runtime = builder.start().await.unwrap();
-    runtime.ready(LONG).await.unwrap();
-    let [handle, neighbour] = ["web", "other"].map(|name| runtime.server(name).unwrap());
+    let (runtime, [handle, neighbour]) = protected.connected_beside(&other).await;
     let slow = AuthFault::Delay(Duration::from_secs(4));
     protected.auth.fault(slow).on(Endpoint::Token).once();
     protected.auth.expire_access_tokens();

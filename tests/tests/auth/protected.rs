@@ -75,6 +75,18 @@ impl Protected {
         (runtime, handle)
     }
 
+    /// A runtime that is connected as `web`, and as `other` to another server that its folder has a
+    /// login of.
+    pub(crate) async fn connected_beside(&self, other: &Self) -> (Runtime, [ServerHandle; 2]) {
+        let builder = self.builder();
+        let builder = builder.server(web("web", Transport::http(self.server.url())));
+        let builder = builder.server(web("other", Transport::http(other.server.url())));
+        let runtime = builder.start().await.unwrap();
+        runtime.ready(LONG).await.unwrap();
+        let handles = ["web", "other"].map(|name| runtime.server(name).unwrap());
+        (runtime, handles)
+    }
+
     /// A runtime that connects.
     pub(crate) async fn started(&self) -> (Runtime, ServerHandle) {
         let web = web("web", Transport::http(self.server.url()));

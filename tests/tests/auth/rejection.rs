@@ -2,15 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use mcpvisor::{
-    Action, CallError, EventKind, FaultClass, Known, NotSentReason, StateName, Transport,
-};
+use mcpvisor::{Action, CallError, EventKind, FaultClass, Known, NotSentReason, StateName};
 use mcpvisor_testkit::auth_server::{AuthFault, AuthOptions, Endpoint, ProtectedOptions};
 
 use crate::browser::open_in_browser;
 use crate::fleet::{next_event, reaches};
 use crate::folder::{new_login, refresh_token};
-use crate::protected::{LONG, Protected, run, run_many, web};
+use crate::protected::{LONG, Protected, run, run_many};
 
 /// A connected server whose login is rejected when its token expires.
 async fn reject_login(protected: &Protected) {
@@ -66,6 +64,9 @@ async fn a_rejected_login_fails_the_server_at_once_and_a_login_elsewhere_heals_i
     })
     .await;
     assert_eq!(fault.class, FaultClass::Authorization);
+    let issuer = protected.auth.issuer();
+    let rejected = format!("the login was rejected by {issuer} (invalid_grant");
+    assert!(fault.message.starts_with(&rejected), "{fault}");
     let status = handle.status();
     assert_eq!(status.state, StateName::PermanentlyFailed);
     let scopes = vec!["mcp".to_owned()];
@@ -111,12 +112,7 @@ async fn only_the_rejected_login_is_marked() {
     let other = Protected::new().await;
     let other_login = new_login(&other.auth, &other.server, &["mcp"]);
     protected.folder.save(&other_login).await;
-    let builder = protected.builder();
-    let builder = builder.server(web("web", Transport::http(protected.server.url())));
-    let builder = builder.server(web("other", Transport::http(other.server.url())));
-    let runtime = builder.start().await.unwrap();
-    runtime.ready(LONG).await.unwrap();
-    let [handle, neighbour] = ["web", "other"].map(|name| runtime.server(name).unwrap());
+    let (runtime, [handle, neighbour]) = protected.connected_beside(&other).await;
     reject_login(&protected).await;
     run(&handle, "refused").await.unwrap_err();
     reaches(&handle, StateName::PermanentlyFailed).await;
@@ -187,9 +183,9 @@ async fn a_login_with_the_browser_heals_a_server_of_another_runtime() {
             .await
             .unwrap();
     }
-    let accounts = handle.accounts().await.unwrap();
-    assert_eq!(accounts.len(), 1);
-    assert_eq!(accounts[0].store, "file");
+    let logins = handle.accounts().await.unwrap().logins;
+    assert_eq!(logins.len(), 1);
+    assert_eq!((logins[0].store, logins[0].in_use), ("file", true));
     runtime.shutdown(LONG).await;
     elsewhere.shutdown(LONG).await;
 }

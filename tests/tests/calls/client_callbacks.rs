@@ -1,12 +1,13 @@
 //! Requests of a server reach the client whose call caused them, and no other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use mcpvisor::{Callbacks, Runtime, ServerHandle};
+use mcpvisor::{CallError, Callbacks, Runtime, ServerHandle};
 use mcpvisor_testkit::scripted::{Behaviour, EntryKind, Record, Script, ScriptedServer};
 use rmcp::model::{
-    ElicitRequest, ElicitResult, ElicitationAction, ErrorData, RequestId, ServerRequest,
+    CustomNotification, ElicitRequest, ElicitResult, ElicitationAction, ErrorCode, ErrorData,
+    RequestId, ServerNotification, ServerRequest,
 };
 use serde_json::{Value, json};
 
@@ -189,4 +190,102 @@ async fn a_connection_advertises_what_the_clients_answer_together() {
         initialize.params["capabilities"],
         json!({ "elicitation": { "form": {} } })
     );
+}
+
+/// Refuses the first calls until a person has opened two URLs.
+fn url_required(refusals: usize) -> Script {
+    let url = |id: &str| {
+        json!({
+            "mode": "url",
+            "message": "sign in",
+            "url": format!("https://example.com/{id}"),
+            "elicitationId": id,
+        })
+    };
+    let data = json!({ "elicitations": [url("first"), url("second")] });
+    let error = ErrorData::new(ErrorCode(-32042), "sign in first", Some(data));
+    let refused = Behaviour::error(error);
+    let tool = Behaviour::first(refusals, refused, Behaviour::answer());
+    Script::new().tool("charge", tool)
+}
+
+/// Answers requests to open URLs, and records them.
+fn opening(action: ElicitationAction, opened: &Arc<Mutex<Vec<String>>>) -> Callbacks {
+    let opened = Arc::clone(opened);
+    Callbacks::new().elicitation_url(move |ask| {
+        opened.lock().unwrap().push(ask.params.url);
+        let action = action.clone();
+        async move { Ok(ElicitResult::new(action)) }
+    })
+}
+
+async fn with_urls(
+    refusals: usize,
+    action: ElicitationAction,
+) -> (ScriptedServer, Runtime, Arc<Mutex<Vec<String>>>) {
+    let scripted = ScriptedServer::new(url_required(refusals));
+    let opened = Arc::default();
+    let runtime = Runtime::builder()
+        .server(server("a", scripted.transport()))
+        .callbacks(opening(action, &opened))
+        .start()
+        .await
+        .unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    (scripted, runtime, opened)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_needs_urls_to_be_opened_is_sent_again_when_they_were() {
+    let (scripted, runtime, opened) = with_urls(1, ElicitationAction::Accept).await;
+    let handle = runtime.server("a").unwrap();
+    let call = spawn(handle.call_tool("charge", json!({ "n": 1 })));
+    let both = || opened.lock().unwrap().len() == 2;
+    mcpvisor_testkit::eventually(DEADLINE, "both URLs", both).await;
+    let begun = tokio::time::Instant::now();
+    for id in ["first", "second"] {
+        assert_eq!(scripted.record().calls("charge").len(), 1);
+        let method = "notifications/elicitation/complete";
+        let params = json!({ "elicitationId": id });
+        let complete = CustomNotification::new(method, Some(params));
+        let complete = ServerNotification::CustomNotification(complete);
+        scripted.control().notify(complete);
+    }
+    assert_eq!(structured(call.await.unwrap()), json!({ "n": 1 }));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+    assert_eq!(scripted.record().calls("charge").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_reports_no_completion_is_asked_again_after_a_minute() {
+    let (scripted, runtime, _opened) = with_urls(1, ElicitationAction::Accept).await;
+    let handle = runtime.server("a").unwrap();
+    let begun = tokio::time::Instant::now();
+    structured(handle.call_tool("charge", json!({})).await);
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!(scripted.record().calls("charge").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_urls_are_not_opened_fails_with_the_reason() {
+    let (scripted, runtime, opened) = with_urls(1, ElicitationAction::Decline).await;
+    let handle = runtime.server("a").unwrap();
+    let error = handle.call_tool("charge", json!({})).await.unwrap_err();
+    assert!(matches!(error, CallError::InputRequired { .. }), "{error}");
+    assert_eq!(opened.lock().unwrap().len(), 1);
+    // A client that opens no URLs gets the server's error as it is.
+    let client = runtime
+        .client("planner")
+        .callbacks(Callbacks::new())
+        .build();
+    let fresh = ScriptedServer::new(url_required(1));
+    runtime.add(server("b", fresh.transport())).await.unwrap();
+    let error = client.server("b").unwrap();
+    let error = error.call_tool("charge", json!({})).await.unwrap_err();
+    let CallError::Answered { error, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(error.code.0, -32042);
+    assert!(error.data.is_some());
+    assert_eq!(scripted.record().calls("charge").len(), 1);
 }

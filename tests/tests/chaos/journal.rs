@@ -92,7 +92,9 @@ fn sessions(http: &HttpServer) -> Vec<Link> {
         if one.method == "initialize" {
             links.push(Link::Handshake);
         }
-        if let Some(id) = one.header("mcp-session-id") {
+        // Over HTTP+SSE, the address names the session.
+        let of_endpoint = one.path.strip_prefix("/messages?session_id=");
+        if let Some(id) = one.header("mcp-session-id").or(of_endpoint) {
             sessions.entry(id).or_insert((one.at_ms, one.at_ms)).1 = one.at_ms;
         }
     }

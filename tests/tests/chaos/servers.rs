@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use mcpvisor::rmcp::model::ToolListChangedNotification;
 use mcpvisor::{Config, ServerConfig, ServerSettings, StartMode, StateName, Transport};
-use mcpvisor_testkit::http_server::{HttpOptions, HttpServer, LostSession};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer, LostSession, ReplyKind};
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
 use mcpvisor_testkit::stdio_server::JOURNAL;
@@ -151,6 +151,8 @@ impl Fleet {
             .await;
         let modern = HttpOptions::modern();
         self.http_server("h-modern", modern, |config| config).await;
+        let older = HttpOptions::http_sse();
+        self.http_server("h-older", older, |config| config).await;
         let lazy = |config: ServerConfig| config.settings(poor()).sleep_after(millis(300));
         self.http_server("h-lazy", plain, lazy).await;
     }
@@ -185,7 +187,10 @@ impl Fleet {
         shape: impl FnOnce(ServerConfig) -> ServerConfig,
     ) {
         let http = listening(options).await;
-        let transport = Transport::http(http.url());
+        let transport = match options.reply {
+            ReplyKind::Session => Transport::sse(http.url()),
+            ReplyKind::Json | ReplyKind::Sse => Transport::http(http.url()),
+        };
         self.push(name, Peer::Http(http), transport, shape);
     }
 

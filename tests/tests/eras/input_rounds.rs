@@ -1,9 +1,13 @@
 //! Requests that a modern server answers with an input request.
 
+use std::future::IntoFuture;
+use std::sync::Arc;
+
 use mcpvisor::{CallError, Callbacks, Known, Runtime, ServerHandle};
 use mcpvisor_testkit::processes::Marker;
 use rmcp::model::{ElicitResult, ElicitationAction, ErrorData};
 use serde_json::json;
+use tokio::sync::Barrier;
 
 use crate::fleet::*;
 use crate::{Folder, child};
@@ -106,4 +110,36 @@ async fn the_rounds_of_a_call_share_its_deadline_but_not_its_idle_time() {
     );
     handle.ping().await.unwrap();
     assert_eq!(handle.status().in_flight, 0);
+}
+
+/// Figure 32 in the modern era: the server's question belongs to a call.
+#[tokio::test]
+async fn fifty_agents_that_are_asked_at_once_get_their_own_questions() {
+    const AGENTS: usize = 50;
+    let (marker, folder) = (Marker::new("eras-agents"), Folder::new("agents"));
+    let (runtime, handle) = started(&marker, &folder, Callbacks::new()).await;
+    let together = Arc::new(Barrier::new(AGENTS));
+    let calls = (0..AGENTS).map(|agent| {
+        let together = Arc::clone(&together);
+        let callbacks = Callbacks::new().elicitation_form(move |_| {
+            let together = Arc::clone(&together);
+            async move {
+                together.wait().await;
+                let content = json!({ "name": format!("agent {agent}") });
+                Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
+            }
+        });
+        let client = runtime.client(format!("agent {agent}"));
+        let handle = client.callbacks(callbacks).build().server("a").unwrap();
+        let call = handle.call_tool("ask", json!({ "rounds": 1 }));
+        tokio::spawn(call.deadline(DEADLINE).into_future())
+    });
+    for (agent, call) in calls.collect::<Vec<_>>().into_iter().enumerate() {
+        let answer = structured(call.await.unwrap());
+        let name = &answer["inputs"]["who"]["content"]["name"];
+        assert_eq!(*name, format!("agent {agent}"));
+    }
+    // Without callbacks, a client offers nothing, whatever others offer.
+    let error = handle.call_tool("ask", json!({})).await.unwrap_err();
+    assert!(matches!(error, CallError::InputRequired { .. }), "{error}");
 }

@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -22,6 +22,8 @@ pub(crate) enum Place {
     Listening,
     /// In the reply to a call of the tool `flood`.
     Call,
+    /// On the stream of the session (HTTP+SSE), once the tool `flood` is called.
+    Session,
 }
 
 pub(crate) struct FloodServer {
@@ -36,10 +38,15 @@ impl FloodServer {
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let cpu = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&cpu);
+        let session = Session::default();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let meter = Meter::new(Arc::clone(&counted));
-                std::thread::spawn(move || serve(&stream, place, kind, meter));
+                let session = session.clone();
+                std::thread::spawn(move || match place {
+                    Place::Session => serve_session(&stream, &session, kind, meter),
+                    Place::Listening | Place::Call => serve(&stream, place, kind, meter),
+                });
             }
         });
         Self { url, cpu }
@@ -80,9 +87,51 @@ fn serve(stream: &TcpStream, place: Place, kind: &'static str, mut meter: Meter)
             _ => place == Place::Call && body["params"]["name"] == "flood",
         };
         let done = if floods {
-            flood(stream, kind, &mut meter)
+            flood(stream, kind, true, &mut meter)
         } else {
             answer(stream, &method, &body)
+        };
+        meter.count();
+        if done.is_err() {
+            return;
+        }
+    }
+}
+
+/// The stream of the only session.
+type Session = Arc<Mutex<Option<TcpStream>>>;
+
+/// Serves one connection of HTTP+SSE: the stream of the session, or requests that are answered there.
+fn serve_session(stream: &TcpStream, session: &Session, kind: &'static str, mut meter: Meter) {
+    stream.set_nodelay(true).unwrap();
+    let mut reader = BufReader::new(stream);
+    while let Some((method, body)) = request(&mut reader) {
+        meter.count();
+        let mut stream = stream;
+        if method == "GET" {
+            let endpoint = "event: endpoint\ndata: /messages\n\n";
+            let head = format!("{EVENTS}{CHUNKED}{:x}\r\n{endpoint}\r\n", endpoint.len());
+            stream.write_all(head.as_bytes()).unwrap();
+            *session.lock().unwrap() = Some(stream.try_clone().unwrap());
+            continue;
+        }
+        let accepted = "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n";
+        if stream.write_all(accepted.as_bytes()).is_err() {
+            return;
+        }
+        let events = session.lock().unwrap();
+        let Some(mut events) = events.as_ref() else {
+            return;
+        };
+        let done = match body["params"]["name"] == "flood" {
+            true => flood(events, kind, false, &mut meter),
+            false => match reply(&body) {
+                Some(reply) => {
+                    let event = format!("data: {reply}\n\n");
+                    write!(events, "{:x}\r\n{event}\r\n", event.len())
+                }
+                None => Ok(()),
+            },
         };
         meter.count();
         if done.is_err() {
@@ -116,6 +165,20 @@ fn request(reader: &mut BufReader<&TcpStream>) -> Option<(String, Value)> {
 }
 
 fn answer(mut stream: &TcpStream, method: &str, message: &Value) -> std::io::Result<()> {
+    match reply(message) {
+        Some(reply) => respond(stream, &reply),
+        None => {
+            let status = match method {
+                "GET" => "405 Method Not Allowed",
+                _ => "202 Accepted",
+            };
+            write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n")
+        }
+    }
+}
+
+/// The reply to a message, if it is a request.
+fn reply(message: &Value) -> Option<String> {
     let id = &message["id"];
     let result = match message["method"].as_str() {
         Some("initialize") => json!({
@@ -131,22 +194,11 @@ fn answer(mut stream: &TcpStream, method: &str, message: &Value) -> std::io::Res
         Some("ping") => json!({}),
         Some(_) if !id.is_null() => {
             let error = json!({ "code": -32601, "message": "no" });
-            let body = json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string();
-            return respond(stream, &body);
+            return Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string());
         }
-        _ => {
-            let status = if method == "GET" {
-                "405 Method Not Allowed"
-            } else {
-                "202 Accepted"
-            };
-            return write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
-        }
+        _ => return None,
     };
-    respond(
-        stream,
-        &json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string(),
-    )
+    Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string())
 }
 
 fn respond(mut stream: &TcpStream, body: &str) -> std::io::Result<()> {
@@ -154,8 +206,13 @@ fn respond(mut stream: &TcpStream, body: &str) -> std::io::Result<()> {
     stream.write_all(format!("{head}: {}\r\n\r\n{body}", body.len()).as_bytes())
 }
 
-/// Floods until the client closes the connection.
-fn flood(mut stream: &TcpStream, kind: &str, meter: &mut Meter) -> std::io::Result<()> {
+/// Floods until the client closes the connection. `begins`: with the head of a response.
+fn flood(
+    mut stream: &TcpStream,
+    kind: &str,
+    begins: bool,
+    meter: &mut Meter,
+) -> std::io::Result<()> {
     let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
     let event = |text: &str| format!("data: {text}\n\n");
     let (head, piece) = match kind {
@@ -198,7 +255,9 @@ fn flood(mut stream: &TcpStream, kind: &str, meter: &mut Meter) -> std::io::Resu
         }
         other => panic!("there is no flood {other:?}"),
     };
-    stream.write_all(head.as_bytes())?;
+    if begins {
+        stream.write_all(head.as_bytes())?;
+    }
     loop {
         meter.count();
         if kind == "trickle" {

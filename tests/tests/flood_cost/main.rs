@@ -158,6 +158,14 @@ async fn over_http(place: Place, kind: &'static str) {
     check(&format!("http, {place:?}, {kind}"), &cost);
 }
 
+async fn over_http_sse(kind: &'static str) {
+    let server = FloodServer::start(Place::Session, kind);
+    let transport = Transport::sse(&server.url).into();
+    // Calls would wait behind all that the buffers of the system hold.
+    let cost = flooded(transport, || Duration::from_nanos(server.cpu()), false).await;
+    check(&format!("http+sse, {kind}"), &cost);
+}
+
 async fn over_stdio(kind: &str) {
     let command = Transport::stdio(env!("CARGO_BIN_EXE_flood-server")).arg(kind);
     // Calls wait behind the flood on the only pipe.
@@ -229,6 +237,12 @@ figures! {
     figure_26_http_messages_in_the_answer_to_a_call: over_http(Place::Call, "messages");
     figure_26_http_early_hints_before_the_answer_to_a_call: over_http(Place::Call, "hints");
     figure_26_http_a_body_that_comes_byte_by_byte: over_http(Place::Call, "trickle");
+    figure_26_http_sse_messages: over_http_sse("messages");
+    figure_26_http_sse_requests: over_http_sse("requests");
+    figure_26_http_sse_comments: over_http_sse("comments");
+    figure_26_http_sse_unknown_events: over_http_sse("unknown");
+    figure_26_http_sse_tiny_chunks: over_http_sse("chunks");
+    figure_26_http_sse_an_event_without_end: over_http_sse("endless");
     control_figure_26_bare_rmcp_takes_more: over_bare_rmcp();
     figure_26_stdio_messages: over_stdio("messages");
     figure_26_stdio_requests: over_stdio("requests");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcpvisor::{CallError, Runtime, ServerHandle, ServerSettings, ShutdownReport, Transport};
-use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer, ReplyKind};
 use rmcp::model::{
     ArgumentInfo, CallToolResult, CompleteRequestParams, PromptReference, Reference,
 };
@@ -46,7 +46,11 @@ impl Arena {
 
     /// Starts a fleet without waiting for the connection.
     pub(crate) async fn start(server: HttpServer, settings: ServerSettings) -> Self {
-        let web = crate::fleet::server("web", Transport::http(server.url())).settings(settings);
+        let endpoint = match server.options().reply {
+            ReplyKind::Session => Transport::sse(server.url()),
+            ReplyKind::Json | ReplyKind::Sse => Transport::http(server.url()),
+        };
+        let web = crate::fleet::server("web", endpoint).settings(settings);
         let runtime = fleet([web]).await;
         let handle = runtime.server("web").unwrap();
         Self {

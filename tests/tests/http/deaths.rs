@@ -20,8 +20,12 @@ const IN_FLIGHT: usize = 16;
 
 #[tokio::test]
 async fn calls_in_flight_when_the_server_dies_have_their_outcome_at_once() {
-    let resumable = HttpOptions::resumable();
-    for options in [HttpOptions::default(), HttpOptions::sse(), resumable] {
+    for options in [
+        HttpOptions::default(),
+        HttpOptions::sse(),
+        HttpOptions::resumable(),
+        HttpOptions::http_sse(),
+    ] {
         let arena = Arena::new(options).await;
         let mut calls = JoinSet::new();
         for number in 0..IN_FLIGHT {
@@ -71,8 +75,12 @@ async fn control_figure_11_a_call_of_bare_rmcp_hangs_when_the_server_dies() {
 #[tokio::test]
 async fn figure_11_a_server_that_is_restarted_on_its_port_is_found_again_every_time() {
     let restarts = size(5, 100);
-    let modern = HttpOptions::modern();
-    for options in [HttpOptions::default(), HttpOptions::sse(), modern] {
+    for options in [
+        HttpOptions::default(),
+        HttpOptions::sse(),
+        HttpOptions::modern(),
+        HttpOptions::http_sse(),
+    ] {
         let arena = Arena::new(options).await;
         let mut times = Vec::new();
         for number in 0..restarts {
@@ -96,7 +104,13 @@ async fn figure_11_a_server_that_is_restarted_on_its_port_is_found_again_every_t
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figure_11_restarts_under_load_cost_no_outcome_and_run_nothing_twice() {
-    let arena = Arc::new(Arena::new(HttpOptions::sse()).await);
+    for options in [HttpOptions::sse(), HttpOptions::http_sse()] {
+        restarts_under_load(options).await;
+    }
+}
+
+async fn restarts_under_load(options: HttpOptions) {
+    let arena = Arc::new(Arena::new(options).await);
     let stop = Arc::new(AtomicBool::new(false));
     let unknown = Arc::new(AtomicU64::new(0));
     let mut callers = JoinSet::new();
@@ -134,7 +148,8 @@ async fn figure_11_restarts_under_load_cost_no_outcome_and_run_nothing_twice() {
     stop.store(true, Ordering::Relaxed);
     let answered: usize = callers.join_all().await.into_iter().sum();
     let unknown = unknown.load(Ordering::Relaxed);
-    println!("figure 11, under load: {answered} answered, {unknown} unknown");
+    let reply = options.reply;
+    println!("figure 11, under load: {reply:?}: {answered} answered, {unknown} unknown");
     assert!(answered > 0);
     assert!(unknown > 0, "no restart hit a call");
     let generation = arena.generation();
@@ -144,20 +159,22 @@ async fn figure_11_restarts_under_load_cost_no_outcome_and_run_nothing_twice() {
 
 #[tokio::test]
 async fn a_dead_server_is_noticed_though_nobody_calls_and_its_tools_stay() {
-    let arena = Arena::new(HttpOptions::default()).await;
-    let tools = arena.handle.catalog().tools.len();
-    assert!(tools > 3);
-    let open = || arena.server.open_streams() == 1;
-    eventually(DEADLINE, "the server's own stream", open).await;
-    arena.server.stop().await;
-    reaches(&arena.handle, StateName::Reconnecting).await;
-    // A reader never sees the tools disappear, and sees that they are stale.
-    assert_eq!(arena.handle.catalog().tools.len(), tools);
-    assert!(arena.handle.status().stale);
-    arena.server.resume().await;
-    ready_after(&arena.handle, 1).await;
-    assert_eq!(arena.handle.catalog().tools.len(), tools);
-    arena.end().await;
+    for options in [HttpOptions::default(), HttpOptions::http_sse()] {
+        let arena = Arena::new(options).await;
+        let tools = arena.handle.catalog().tools.len();
+        assert!(tools > 3);
+        let open = || arena.server.open_streams() == 1;
+        eventually(DEADLINE, "the server's own stream", open).await;
+        arena.server.stop().await;
+        reaches(&arena.handle, StateName::Reconnecting).await;
+        // A reader never sees the tools disappear, and sees that they are stale.
+        assert_eq!(arena.handle.catalog().tools.len(), tools);
+        assert!(arena.handle.status().stale);
+        arena.server.resume().await;
+        ready_after(&arena.handle, 1).await;
+        assert_eq!(arena.handle.catalog().tools.len(), tools);
+        arena.end().await;
+    }
 }
 
 #[tokio::test]
@@ -185,16 +202,18 @@ async fn readers_see_the_tools_all_the_time_while_a_server_restarts_again_and_ag
 
 #[tokio::test]
 async fn a_closed_port_is_tried_within_the_budget_and_parked() {
-    let server = HttpServer::start(HttpOptions::default()).await;
-    server.stop().await;
-    let mut settings = quick();
-    settings.budget.attempts = 3;
-    let arena = Arena::start(server, settings).await;
-    reaches(&arena.handle, StateName::Disconnected).await;
-    let fault = arena.handle.status().last_error.unwrap();
-    says(&fault, &["refused"]);
-    // Once the server is back, a call triggers a reconnect.
-    arena.server.resume().await;
-    arena.run("woken").await.unwrap();
-    arena.end().await;
+    for options in [HttpOptions::default(), HttpOptions::http_sse()] {
+        let server = HttpServer::start(options).await;
+        server.stop().await;
+        let mut settings = quick();
+        settings.budget.attempts = 3;
+        let arena = Arena::start(server, settings).await;
+        reaches(&arena.handle, StateName::Disconnected).await;
+        let fault = arena.handle.status().last_error.unwrap();
+        says(&fault, &["refused"]);
+        // Once the server is back, a call triggers a reconnect.
+        arena.server.resume().await;
+        arena.run("woken").await.unwrap();
+        arena.end().await;
+    }
 }

@@ -27,8 +27,8 @@ const BEHIND_THE_FLOOD: Duration = Duration::from_secs(200);
 /// Tasks of normal operation, such as a listing, a check, or a connection on either side.
 const A_FEW: usize = 12;
 
-async fn flood(fault: &str) {
-    let arena = Arena::new(HttpOptions::sse()).await;
+async fn flood(options: HttpOptions, fault: &str) {
+    let arena = Arena::new(options).await;
     let slow_reader = arena.runtime.events();
     arena.recovers(1).await;
     let before = Snapshot::take().memory;
@@ -40,8 +40,8 @@ async fn flood(fault: &str) {
     mcpvisor_testkit::eventually(DEADLINE, "what was dropped", counted).await;
     let status = arena.handle.status();
     println!(
-        "figure 18, http: {fault}: {took:?}, at most {tasks} more tasks, +{memory} MiB, {} dropped",
-        status.dropped_flood
+        "figure 18, {:?}: {fault}: {took:?}, at most {tasks} more tasks, +{memory} MiB, {} dropped",
+        options.reply, status.dropped_flood
     );
     assert!(tasks <= A_FEW, "{tasks} tasks more");
     assert!(memory < 32, "+{memory} MiB");
@@ -50,11 +50,36 @@ async fn flood(fault: &str) {
     arena.end().await;
 }
 
+fn notifications() -> String {
+    format!("http-flood={}", size(20_000, 500_000))
+}
+
+fn requests() -> String {
+    format!("http-flood-requests={}", size(20_000, 500_000))
+}
+
+#[test]
+fn figure_18_a_flood_of_notifications_over_http_sse_costs_no_task_and_no_memory() {
+    let name =
+        "floods::figure_18_a_flood_of_notifications_over_http_sse_costs_no_task_and_no_memory";
+    in_own_process(name, LIMIT, async || {
+        flood(HttpOptions::http_sse(), &notifications()).await;
+    });
+}
+
+#[test]
+fn figure_18_a_flood_of_requests_over_http_sse_costs_no_task_and_no_memory() {
+    let name = "floods::figure_18_a_flood_of_requests_over_http_sse_costs_no_task_and_no_memory";
+    in_own_process(name, LIMIT, async || {
+        flood(HttpOptions::http_sse(), &requests()).await;
+    });
+}
+
 #[test]
 fn figure_18_a_flood_of_notifications_costs_no_task_and_no_memory() {
     let name = "floods::figure_18_a_flood_of_notifications_costs_no_task_and_no_memory";
     in_own_process(name, LIMIT, async || {
-        flood(&format!("http-flood={}", size(20_000, 500_000))).await;
+        flood(HttpOptions::sse(), &notifications()).await;
     });
 }
 
@@ -62,7 +87,7 @@ fn figure_18_a_flood_of_notifications_costs_no_task_and_no_memory() {
 fn figure_18_a_flood_of_requests_costs_no_task_and_no_memory() {
     let name = "floods::figure_18_a_flood_of_requests_costs_no_task_and_no_memory";
     in_own_process(name, LIMIT, async || {
-        flood(&format!("http-flood-requests={}", size(20_000, 500_000))).await;
+        flood(HttpOptions::sse(), &requests()).await;
     });
 }
 

@@ -1,4 +1,4 @@
-//! Misbehaving servers over Streamable HTTP, and the guarantees that must still hold.
+//! Misbehaving servers over Streamable HTTP and HTTP+SSE, and the guarantees that must still hold.
 //!
 //! Each guarantee has a control: rmcp's own client with the same server, or a server with a defect
 //! that the check must detect. A control that passes would mean that the check is useless.
@@ -32,6 +32,7 @@ mod fleet;
 mod floods;
 mod harness;
 mod header_reload;
+mod http_sse;
 #[cfg(target_os = "linux")]
 mod idle_connections;
 mod liveness;
@@ -53,3 +54,6 @@ mod silence;
 mod streams;
 mod suspected_sessions;
 mod tls;
+mod transport_fallback;
+#[cfg(unix)]
+mod unix_socket;

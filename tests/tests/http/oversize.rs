@@ -77,15 +77,51 @@ fn figure_8_a_body_and_an_event_beyond_the_cap_are_refused() {
 fn figure_8_an_answer_of_too_many_values_is_refused_before_it_is_read() {
     let name = "oversize::figure_8_an_answer_of_too_many_values_is_refused_before_it_is_read";
     in_own_process(name, LIMIT, async || {
-        for options in [HttpOptions::default(), HttpOptions::sse()] {
+        let sse = HttpOptions::http_sse();
+        for options in [HttpOptions::default(), HttpOptions::sse(), sse] {
             refused(options, "http-values=4000000", "JSON values").await;
+        }
+    });
+}
+
+#[test]
+fn figure_8_an_event_beyond_the_cap_is_skipped_on_the_stream_of_a_session() {
+    let name = "oversize::figure_8_an_event_beyond_the_cap_is_skipped_on_the_stream_of_a_session";
+    in_own_process(name, LIMIT, async || {
+        for size in [17 * MIB, 40 * MIB] {
+            let fault = format!("http-body={size}");
+            refused(HttpOptions::http_sse(), &fault, "16 MiB").await;
+        }
+    });
+}
+
+#[test]
+fn figure_8_an_event_without_an_end_ends_the_stream_of_a_session() {
+    let name = "oversize::figure_8_an_event_without_an_end_ends_the_stream_of_a_session";
+    in_own_process(name, LIMIT, async || {
+        for fault in [
+            "http-endless-event".to_owned(),
+            format!("http-body={}", 400 * MIB),
+        ] {
+            let arena = Arena::new(HttpOptions::http_sse()).await;
+            let before = Snapshot::take().memory;
+            let (outcome, took) = arena.inject(&fault, DEADLINE).await;
+            let error = outcome.unwrap_err();
+            assert_eq!(error.known(), Known::Unknown, "{error:?}");
+            says(&error, &["web", "16 MiB"]);
+            println!("figure 8, http+sse: {fault}: an outcome after {took:?}");
+            within_three_caps(&fault, before);
+            assert_eq!(arena.server.requests("tools/call"), 1, "{fault}");
+            arena.recovers(2).await;
+            arena.end().await;
         }
     });
 }
 
 #[tokio::test]
 async fn an_answer_just_within_the_cap_is_read() {
-    for options in [HttpOptions::default(), HttpOptions::sse()] {
+    let sse = HttpOptions::http_sse();
+    for options in [HttpOptions::default(), HttpOptions::sse(), sse] {
         let arena = Arena::new(options).await;
         let fault = format!("http-body={}", 15 * MIB);
         let answer = arena.inject(&fault, DEADLINE).await.0.unwrap();

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use mcpvisor::{Known, Transport};
+use mcpvisor::{FaultClass, Known, StateName, Transport};
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer, ReplyKind};
 use rmcp::model::{ClientConfig, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -23,7 +23,12 @@ async fn with_canaries(server: HttpServer) -> Arena {
     let url = server
         .url()
         .replace("http://", &format!("http://user:{CANARY}@"));
-    let endpoint = Transport::http(format!("{url}?key={CANARY}"))
+    let url = format!("{url}?key={CANARY}");
+    let endpoint = match server.options().reply {
+        ReplyKind::Session => Transport::sse(url),
+        ReplyKind::Json | ReplyKind::Sse => Transport::http(url),
+    };
+    let endpoint = endpoint
         .header("Authorization", format!("Bearer {CANARY}"))
         .header("X-Api-Key", CANARY);
     let web = crate::fleet::server("web", endpoint).settings(quick());
@@ -38,16 +43,22 @@ async fn with_canaries(server: HttpServer) -> Arena {
 
 #[tokio::test]
 async fn figure_23_no_redirect_to_another_origin_is_followed() {
+    let (json, sse) = (HttpOptions::default(), HttpOptions::http_sse());
     let methods = [
-        "tools/call",
-        "tools/list",
-        "GET",
-        "DELETE",
-        "notifications/initialized",
+        ("tools/call", json),
+        ("tools/list", json),
+        ("GET", json),
+        ("DELETE", json),
+        ("notifications/initialized", json),
+        ("tools/call", sse),
+        ("tools/list", sse),
+        ("GET", sse),
+        ("initialize", sse),
+        ("notifications/initialized", sse),
     ];
     let rounds = size(1, 20);
-    for method in methods.repeat(rounds) {
-        let server = HttpServer::start(HttpOptions::default()).await;
+    for (method, options) in methods.repeat(rounds) {
+        let server = HttpServer::start(options).await;
         server.fault("http-redirect").on(method).for_ever();
         let arena = with_canaries(server).await;
         if method == "tools/call" {
@@ -83,6 +94,28 @@ async fn figure_23_no_redirect_to_another_origin_is_followed() {
     }
     let fleets = methods.len() * rounds;
     println!("figure 23: {fleets} fleets sent elsewhere, nothing arrived there");
+}
+
+#[tokio::test]
+async fn figure_23_an_endpoint_on_another_origin_is_refused_for_good() {
+    let rounds = size(1, 20);
+    for _ in 0..rounds {
+        let server = HttpServer::start(HttpOptions::http_sse()).await;
+        server.fault("sse-endpoint-elsewhere").on("GET").for_ever();
+        let arena = with_canaries(server).await;
+        reaches(&arena.handle, StateName::PermanentlyFailed).await;
+        let status = arena.handle.status();
+        let fault = status.last_error.unwrap();
+        assert_eq!(fault.class, FaultClass::InvalidAddress);
+        says(&fault, &["another origin", "nothing was sent there"]);
+        assert!(!fault.to_string().contains(CANARY), "{fault}");
+        says(&status.action.unwrap(), &["correct \"url\""]);
+        let server = arena.server.clone();
+        assert_eq!(server.requests("initialize"), 0, "not sent here either");
+        arena.end().await;
+        assert_eq!(server.other_origin_received(), Vec::<String>::new());
+    }
+    println!("figure 23: {rounds} endpoints on another origin, nothing arrived there");
 }
 
 #[tokio::test]

@@ -43,16 +43,19 @@ async fn every_kind_survives(options: HttpOptions) {
 async fn every_request_whose_session_is_gone_by_404_is_sent_again_once() {
     every_kind_survives(HttpOptions::default()).await;
     every_kind_survives(HttpOptions::sse()).await;
+    every_kind_survives(HttpOptions::http_sse()).await;
 }
 
 #[tokio::test]
 async fn every_request_whose_session_is_gone_by_the_text_of_a_400_is_sent_again_once() {
     every_kind_survives(HttpOptions::default().lost(LostSession::BadRequest)).await;
+    every_kind_survives(HttpOptions::http_sse().lost(LostSession::BadRequest)).await;
 }
 
 #[tokio::test]
 async fn every_request_whose_session_is_gone_by_the_text_of_a_410_is_sent_again_once() {
     every_kind_survives(HttpOptions::default().lost(LostSession::Gone)).await;
+    every_kind_survives(HttpOptions::http_sse().lost(LostSession::Gone)).await;
 }
 
 #[tokio::test]
@@ -160,8 +163,14 @@ async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error
         "http-session-error",
     ];
     let rounds = size(1, 20);
-    for fault in faults.repeat(rounds) {
-        let arena = Arena::new(HttpOptions::default()).await;
+    for (number, fault) in faults.repeat(2 * rounds).into_iter().enumerate() {
+        let options = match number % 8 {
+            0..4 => HttpOptions::default(),
+            // A text in a successful reply is never about the session there.
+            7 => continue,
+            _ => HttpOptions::http_sse(),
+        };
+        let arena = Arena::new(options).await;
         arena.server.fault(fault).for_ever();
         // Without this, the text of a successful reply is the tool's own.
         arena.server.fault(fault).on("ping").for_ever();
@@ -189,7 +198,7 @@ async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error
         );
         arena.end().await;
     }
-    let sessions = faults.len() * rounds;
+    let sessions = (2 * faults.len() - 1) * rounds;
     println!("figure 10: {sessions} sessions gone for ever: 1 retry each, then the error");
 }
 
@@ -261,6 +270,23 @@ async fn figure_24_a_tools_own_error_about_a_session_is_the_answer_and_the_tool_
         "figure 24: {TOOLS_WITH_SESSIONS} servers: ran once, the original error, {reconnects} reconnects, {pings} pings"
     );
     runtime.shutdown(DEADLINE).await;
+}
+
+/// The stream is the session, so an error on it cannot mean that the session is lost: nothing is
+/// checked.
+#[tokio::test]
+async fn a_tools_own_error_about_a_session_is_the_answer_over_http_sse_without_a_check() {
+    let arena = Arena::new(HttpOptions::http_sse()).await;
+    arena.server.fault("http-run-then-session-error").for_ever();
+    let outcome = match arena.run("once").await {
+        Err(CallError::Answered { error, .. }) => {
+            Err((error.code.0, error.message.into_owned(), error.data))
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(faults_of(&arena.server, outcome), Vec::<&str>::new());
+    assert_eq!(arena.server.requests("ping"), 0);
+    arena.end().await;
 }
 
 #[tokio::test]
@@ -380,7 +406,8 @@ async fn crowd(arena: &Arc<Arena>, round: usize, ms: u64) -> JoinSet<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figure_9_sixty_four_callers_lose_their_session_and_one_reconnect_serves_them_all() {
-    for options in [HttpOptions::default(), HttpOptions::sse()] {
+    let sse = HttpOptions::http_sse();
+    for options in [HttpOptions::default(), HttpOptions::sse(), sse] {
         // A busy machine takes a while to refuse all of them.
         let mut settings = quick();
         settings.close.drain = secs(10);
@@ -394,7 +421,8 @@ async fn figure_9_sixty_four_callers_lose_their_session_and_one_reconnect_serves
             assert_eq!(opened, round as u64 + 1, "one reconnect in round {round}");
             let sent = arena.server.requests("tools/call") - before;
             assert!(sent <= 2 * CALLERS, "{sent} requests for {CALLERS} calls");
-            println!("figure 9: round {round}: 1 reconnect, {sent} requests");
+            let reply = options.reply;
+            println!("figure 9: {reply:?}, round {round}: 1 reconnect, {sent} requests");
         }
         assert_eq!(arena.server.ran_twice(), Vec::<String>::new());
         assert_eq!(arena.server.all_runs(), (size(3, 20) * CALLERS) as u64);
@@ -403,7 +431,8 @@ async fn figure_9_sixty_four_callers_lose_their_session_and_one_reconnect_serves
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_in_flight_are_answered_though_their_session_is_forgotten_meanwhile() {
-    for options in [HttpOptions::default(), HttpOptions::sse()] {
+    let sse = HttpOptions::http_sse();
+    for options in [HttpOptions::default(), HttpOptions::sse(), sse] {
         let mut settings = quick();
         settings.close.drain = secs(10);
         let arena = Arc::new(Arena::with(options, settings).await);

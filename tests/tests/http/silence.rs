@@ -12,9 +12,9 @@ use crate::bare::{self, Bare};
 use crate::fleet::*;
 
 /// An unanswered handshake: the call fails at its deadline and was not sent.
-async fn never_connects(fault: &str) -> Duration {
-    let server = HttpServer::start(HttpOptions::default()).await;
-    for method in ["initialize", "server/discover"] {
+async fn never_connects(options: HttpOptions, fault: &str, methods: &[&str]) -> Duration {
+    let server = HttpServer::start(options).await;
+    for method in methods {
         server.fault(fault).on(method).for_ever();
     }
     let arena = Arena::start(server, quick()).await;
@@ -36,12 +36,56 @@ async fn goes_on(options: HttpOptions, fault: &str) -> Duration {
     late
 }
 
+/// An answer that stops in the middle of the stream of the session: the call fails at its deadline,
+/// and the check replaces the connection.
+async fn is_replaced(fault: &str) -> Duration {
+    let mut settings = quick();
+    settings.health.keepalive = millis(300);
+    settings.health.keepalive_timeout = secs(2);
+    let arena = Arena::with(HttpOptions::http_sse(), settings).await;
+    let (outcome, took) = arena.inject(fault, SHORT).await;
+    let late = assert_sent_and_late(outcome, took, fault);
+    ready_after(&arena.handle, 1).await;
+    arena.recovers(2).await;
+    arena.end().await;
+    late
+}
+
+#[tokio::test]
+async fn figure_7_an_outcome_comes_at_the_deadline_whatever_is_silent_over_http_sse() {
+    let sse = HttpOptions::http_sse();
+    let mut latest = Duration::ZERO;
+    for round in 0..size(1, 20) {
+        for (fault, method) in [
+            ("http-stall-headers", "GET"),
+            ("http-half-open", "GET"),
+            ("sse-no-endpoint", "GET"),
+            ("http-stall-headers", "initialize"),
+            ("http-202", "initialize"),
+        ] {
+            let connecting = async || never_connects(sse, fault, &[method]).await;
+            latest = latest.max(at_best(TOLERANCE, connecting).await);
+        }
+        for fault in ["http-stall-headers", "http-202", "http-slow-drip=10"] {
+            let late = at_best(TOLERANCE, async || goes_on(sse, fault).await).await;
+            latest = latest.max(late);
+        }
+        let late = at_best(TOLERANCE, async || is_replaced("http-stall-body").await).await;
+        latest = latest.max(late);
+        println!("figure 7, http+sse: round {round}, at most {latest:?} after the deadline");
+    }
+}
+
 #[tokio::test]
 async fn figure_7_an_outcome_comes_at_the_deadline_whatever_is_silent() {
     let mut latest = Duration::ZERO;
     for round in 0..size(1, 20) {
         for fault in ["http-stall-headers", "http-half-open"] {
-            let late = at_best(TOLERANCE, async || never_connects(fault).await).await;
+            let late = at_best(TOLERANCE, async || {
+                let methods = ["initialize", "server/discover"];
+                never_connects(HttpOptions::default(), fault, &methods).await
+            })
+            .await;
             latest = latest.max(late);
         }
         for options in [HttpOptions::default(), HttpOptions::sse()] {
@@ -67,28 +111,30 @@ async fn figure_7_a_request_that_is_accepted_and_never_answered_has_an_outcome()
 
 #[tokio::test]
 async fn figure_7_a_half_open_socket_holds_nobody_beyond_the_deadline_and_is_found_by_the_check() {
-    let mut settings = quick();
-    settings.health.keepalive = millis(300);
-    settings.health.keepalive_timeout = secs(2);
-    let arena = Arena::with(HttpOptions::default(), settings).await;
-    arena.recovers(1).await;
-    arena.server.freeze(true);
-    let call = arena.handle.call_tool("echo", json!({})).deadline(SHORT);
-    let (outcome, took) = timed(call).await;
-    let error = outcome.unwrap_err();
-    assert!(matches!(error, CallError::Deadline { .. }), "{error:?}");
-    assert!(took < SHORT + tolerance(), "{took:?}");
-    let mut status = arena.handle.watch();
-    let fault = eventually_in(DEADLINE, "the fault", &mut status, |status| {
-        status.last_error.clone()
-    })
-    .await;
-    assert_eq!(fault.class, FaultClass::Timeout, "{fault:?}");
-    arena.server.freeze(false);
-    ready_after(&arena.handle, 1).await;
-    let call = arena.handle.call_tool("echo", json!({})).deadline(DEADLINE);
-    call.await.unwrap();
-    arena.end().await;
+    for options in [HttpOptions::default(), HttpOptions::http_sse()] {
+        let mut settings = quick();
+        settings.health.keepalive = millis(300);
+        settings.health.keepalive_timeout = secs(2);
+        let arena = Arena::with(options, settings).await;
+        arena.recovers(1).await;
+        arena.server.freeze(true);
+        let call = arena.handle.call_tool("echo", json!({})).deadline(SHORT);
+        let (outcome, took) = timed(call).await;
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, CallError::Deadline { .. }), "{error:?}");
+        assert!(took < SHORT + tolerance(), "{took:?}");
+        let mut status = arena.handle.watch();
+        let fault = eventually_in(DEADLINE, "the fault", &mut status, |status| {
+            status.last_error.clone()
+        })
+        .await;
+        assert_eq!(fault.class, FaultClass::Timeout, "{fault:?}");
+        arena.server.freeze(false);
+        ready_after(&arena.handle, 1).await;
+        let call = arena.handle.call_tool("echo", json!({})).deadline(DEADLINE);
+        call.await.unwrap();
+        arena.end().await;
+    }
 }
 
 #[tokio::test]

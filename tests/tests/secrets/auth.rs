@@ -5,14 +5,20 @@ use std::time::Duration;
 
 use mcpvisor::auth::mcpvisor_auth::Secret;
 use mcpvisor::auth::{AuthConfig, AuthGrant, IdentityProviderConfig};
-use mcpvisor::{HttpEndpoint, Runtime, ServerHandle, StateName, Transport};
-use mcpvisor_testkit::auth_server::{AuthFault, AuthMethod, AuthServer, Client, Endpoint};
+use mcpvisor::{
+    CallError, HttpEndpoint, Runtime, ServerHandle, ServerStatus, StateName, Transport,
+};
+use mcpvisor_testkit::auth_server::{
+    AuthFault, AuthMethod, AuthOptions, AuthServer, Client, DpopRule, Endpoint, NonceRule,
+    ProtectedOptions,
+};
 use serde_json::json;
 
 use crate::browser::open_in_browser;
 use crate::canary;
 use crate::evidence::Evidence;
 use crate::fleet::reaches;
+use crate::folder::CLIENT;
 use crate::protected::{LONG, Protected, run, web};
 use crate::traced_run::run_traced;
 
@@ -40,6 +46,7 @@ async fn run_all(evidence: &mut Evidence) {
     log_in_and_refresh(evidence).await;
     fail_to_refresh(evidence).await;
     fail_to_log_in(evidence).await;
+    bind_to_a_key(evidence).await;
     work_without_a_person(evidence).await;
     use_helpers(evidence).await;
     assert!(evidence.secrets() > 30, "{} secrets", evidence.secrets());
@@ -75,8 +82,9 @@ fn note_secrets(protected: &Protected, evidence: &mut Evidence) {
     note_secrets_of(&protected.auth, evidence);
     for request in protected.server.received() {
         if let Some(token) = request.header("authorization") {
-            evidence.note_secret(token.trim_start_matches("Bearer "));
+            evidence.note_secret(token.split(' ').next_back().unwrap());
         }
+        note_proof(request.header("dpop"), evidence);
     }
 }
 
@@ -92,7 +100,16 @@ fn note_secrets_of(auth: &AuthServer, evidence: &mut Evidence) {
         for name in SECRET_PARAMETERS {
             evidence.note_secret(request.form.get(name).unwrap_or_default());
         }
+        let proof = request.headers.iter().find(|(name, _)| name == "dpop");
+        note_proof(proof.map(|(_, value)| value.as_str()), evidence);
     }
+}
+
+/// A proof, and the part without which it is useless.
+fn note_proof(proof: Option<&str>, evidence: &mut Evidence) {
+    let proof = proof.unwrap_or_default();
+    evidence.note_secret(proof);
+    evidence.note_secret(proof.split('.').next().unwrap_or_default());
 }
 
 /// Ends a runtime and adds what is left of it.
@@ -123,9 +140,10 @@ async fn log_in_and_refresh(evidence: &mut Evidence) {
     protected.auth.expire_access_tokens();
     run(&handle, "refreshed").await.unwrap();
     look_at(&handle, evidence).await;
-    // The server repeats its requests in refusals. Its JSON-RPC errors are answers, which callers get
-    // unchanged.
+    // The server repeats its requests in refusals and errors.
     for fault in [
+        "http-repeat-answer",
+        "http-repeat-session-error",
         "http-repeat=500",
         "http-repeat=400",
         "http-repeat=403",
@@ -135,19 +153,91 @@ async fn log_in_and_refresh(evidence: &mut Evidence) {
         protected.server.fault(fault).times(2);
         let error = run(&handle, fault).await.unwrap_err();
         evidence.error("repeated", &error);
+        if fault.starts_with("http-repeat-answer") || fault.contains("session") {
+            let CallError::Answered { error, .. } = &error else {
+                panic!("{fault}: {error:?}");
+            };
+            assert!(error.message.contains("***"), "{fault}: {error:?}");
+            let data = error.data.as_ref().map(|data| &data["sent"]["head"]);
+            let repeated = data.and_then(|head| head.as_str()).unwrap();
+            assert!(repeated.contains("***"), "{fault}: {error:?}");
+            evidence.add("data", repeated.to_owned());
+        }
         protected.server.disarm();
         look_at(&handle, evidence).await;
+    }
+    // Errors in answer to the handshake and to a listing are part of the status.
+    for method in ["initialize", "tools/list"] {
+        let fault = protected.server.fault("http-repeat-answer");
+        fault.on(method).for_ever();
+        runtime.reconnect("web").await.unwrap();
+        let repeated = |status: &ServerStatus| {
+            let fault = status.last_error.as_ref();
+            fault.is_some_and(|fault| fault.message.contains("what is this"))
+        };
+        let mut status = handle.watch();
+        let failed = tokio::time::timeout(LONG, status.wait_for(repeated));
+        drop(failed.await.unwrap().unwrap());
+        look_at(&handle, evidence).await;
+        protected.server.disarm();
+        runtime.reconnect("web").await.unwrap();
+        runtime.ready(LONG).await.unwrap();
+        run(&handle, method).await.unwrap();
     }
     protected.server.require_for_tool("run", &["mcp:write"]);
     evidence.error("step-up", &run(&handle, "more").await.unwrap_err());
     note_secrets(&protected, evidence);
-    let revocations = handle.logout("").await.unwrap();
-    evidence.debug("revocations", &revocations);
+    let logged_out = handle.logout("", LONG).await.unwrap();
+    assert_eq!(logged_out.revocations.len(), 1);
+    evidence.debug("logout", &logged_out);
     look_at(&handle, evidence).await;
     end(runtime, &protected, evidence).await;
     while let Ok(Some(event)) = events.try_recv() {
         evidence.debug("event", &event);
     }
+}
+
+/// Keys and proofs: a login, refusals that repeat the proof, and nonces that are refused.
+async fn bind_to_a_key(evidence: &mut Evidence) {
+    let auth = AuthOptions {
+        dpop: true,
+        nonces: NonceRule::OneTime,
+        ..AuthOptions::default()
+    };
+    let options = ProtectedOptions {
+        dpop: DpopRule::Required,
+        nonces: NonceRule::OneTime,
+        ..ProtectedOptions::default()
+    };
+    let protected = Protected::with(auth, options).await;
+    let (runtime, handle) = protected.started().await;
+    reaches(&handle, StateName::PermanentlyFailed).await;
+    let login = handle.login().unwrap().begin().await.unwrap();
+    let browser = tokio::spawn(open_in_browser(login.authorization_url().to_owned()));
+    let record = login.finish(LONG).await.unwrap();
+    assert_eq!(browser.await.unwrap(), 200);
+    let stored = serde_json::to_value(&record).unwrap();
+    let key = stored["dpop"]["key"].as_str().unwrap();
+    evidence.note_secret(key.lines().nth(1).unwrap());
+    evidence.debug("record", &record);
+    reaches(&handle, StateName::Connected).await;
+    run(&handle, "first").await.unwrap();
+    for fault in [
+        "http-repeat=500",
+        "http-repeat=403",
+        "http-repeat-error=503",
+    ] {
+        protected.server.fault(fault).times(2);
+        evidence.error("repeated", &run(&handle, fault).await.unwrap_err());
+        protected.server.disarm();
+    }
+    protected.auth.fault(AuthFault::RefuseNonces).for_ever();
+    evidence.error("nonce", &run(&handle, "refused").await.unwrap_err());
+    protected.auth.expire_access_tokens();
+    evidence.error("issuer", &run(&handle, "expired").await.unwrap_err());
+    look_at(&handle, evidence).await;
+    evidence.debug("stored record", &protected.record().await);
+    end(runtime, &protected, evidence).await;
 }
 
 async fn fail_to_refresh(evidence: &mut Evidence) {
@@ -258,7 +348,7 @@ async fn work_without_a_person(evidence: &mut Evidence) {
         provider.id_token_env = ID_TOKEN.to_owned();
         let mut auth = AuthConfig::default();
         auth.grant = grant;
-        auth.client_id = Some(crate::folder::CLIENT.to_owned());
+        auth.client_id = Some(CLIENT.to_owned());
         auth.client_secret_env = (grant == AuthGrant::JwtBearer).then(|| ID_TOKEN.to_owned());
         auth.idp = Some(provider);
         let endpoint = Transport::http(protected.server.url()).auth(auth);
@@ -290,8 +380,37 @@ async fn use_helpers(evidence: &mut Evidence) {
         std::fs::write(&file, script).unwrap();
         let path = file.to_str().unwrap().to_owned();
         auth.headers_helper = Some(vec!["sh".to_owned(), path]);
+        evidence.debug("config", &auth);
         let endpoint = Transport::http(protected.server.url()).auth(auth);
         settle(&protected, endpoint, evidence).await;
         std::fs::remove_file(&file).unwrap();
     }
+    // A `${VAR}` in the command of a helper: its value is secret wherever it occurs.
+    let value = canary("variable");
+    evidence.note_secret(&value);
+    let echo = ["sh", "-c", &format!("echo {value} {value}")].map(str::to_owned);
+    for command in [vec![format!("/no/such/{value}")], echo.to_vec()] {
+        let mut auth = AuthConfig::default();
+        auth.headers_helper = Some(command);
+        evidence.debug("config", &auth);
+        let endpoint = Transport::http(protected.server.url()).secret(&value);
+        settle(&protected, endpoint.auth(auth), evidence).await;
+    }
+    // A server that repeats what the helper printed.
+    let resource = protected.server.resource();
+    let issued = protected
+        .auth
+        .issue_tokens(CLIENT, &["mcp"], Some(&resource));
+    let bearer = format!("Bearer {}", issued.0);
+    let headers = json!({ "Authorization": bearer, "X-Key": canary("key") });
+    let file = protected.folder.0.with_extension("json");
+    std::fs::write(&file, headers.to_string()).unwrap();
+    let command = ["cat", file.to_str().unwrap()].map(str::to_owned);
+    let mut auth = AuthConfig::default();
+    auth.headers_helper = Some(command.to_vec());
+    protected.server.fault("http-repeat=403").for_ever();
+    let endpoint = Transport::http(protected.server.url()).auth(auth);
+    settle(&protected, endpoint, evidence).await;
+    assert!(protected.server.injected("tools/call") > 0);
+    std::fs::remove_file(&file).unwrap();
 }

@@ -36,6 +36,7 @@ fn the_step_up_example_of_the_mcp_specification_is_read() {
             scopes: scopes(&["files:read", "files:write"]),
             error: Some("insufficient_scope".to_owned()),
             error_description: Some("Additional file write permission required".to_owned()),
+            binding: BindingDemand::None,
         }
     );
     assert!(challenge.needs_step_up());
@@ -148,10 +149,23 @@ fn an_empty_scope_names_no_scopes() {
 }
 
 #[test]
-fn dpop_counts_only_without_bearer() {
-    assert_eq!(parse(r#"DPoP scope="a""#).scopes, scopes(&["a"]));
-    let both = parse(r#"DPoP scope="a", error="e", Bearer"#);
-    assert_eq!(both, Challenge::default());
+fn a_dpop_challenge_asks_for_bound_tokens() {
+    let alone = parse(r#"DPoP scope="a""#);
+    assert_eq!(alone.scopes, scopes(&["a"]));
+    assert_eq!(alone.binding, BindingDemand::Required);
+    assert_eq!(parse("Bearer").binding, BindingDemand::None);
+    // RFC 9449, 7.1
+    let both = r#"Bearer, DPoP error="invalid_token", error_description="Invalid", algs="ES256""#;
+    let both = parse(both);
+    assert_eq!(both.binding, BindingDemand::Accepted);
+    assert_eq!(both.error.as_deref(), Some("invalid_token"));
+}
+
+#[test]
+fn parameters_of_bearer_count_before_those_of_dpop() {
+    let both = parse(r#"DPoP scope="a", error="e", Bearer scope="b""#);
+    assert_eq!(both.scopes, scopes(&["b"]));
+    assert_eq!(both.error.as_deref(), Some("e"));
 }
 
 #[test]

@@ -1,3 +1,7 @@
+mod dpop;
+mod finish;
+mod unsaved;
+
 use super::*;
 use crate::http_client::HttpError;
 use crate::record::{
@@ -6,7 +10,7 @@ use crate::record::{
 };
 use crate::secret::Secret;
 use crate::store::{CredentialStore as _, MemoryStore};
-use crate::test_tokens::{Scripted, ScriptedHttp, json_response};
+use crate::test_tokens::{Scripted, ScriptedHttp, json_response, text_response};
 use serde_json::json;
 
 const URL: &str = "https://mcp.example.com/mcp";
@@ -40,6 +44,7 @@ fn record(access: &str, refresh: Option<&str>) -> CredentialRecord {
             expires_at: Some(now() + 3_600),
         },
         scopes: vec!["read".to_owned()],
+        dpop: None,
         logged_in_at: now(),
         rejected: None,
     }
@@ -104,7 +109,9 @@ async fn a_dropped_caller_does_not_cancel_a_refresh() {
     let first = credential.fresh().await.unwrap().unwrap();
     let renewal = credential.renew(Some(first.revision()));
     drop(tokio::time::timeout(Duration::ZERO, renewal).await);
-    credential.finish().await;
+    let mut tokens = credential.subscribe();
+    let renewed = tokens.wait_for(|token| *token != Some(first.clone()));
+    renewed.await.unwrap();
     assert_eq!(stored(&store).await.tokens.access.expose(), "a2");
 }
 
@@ -151,6 +158,47 @@ async fn an_unknown_client_is_forgotten() {
     let first = credential.fresh().await.unwrap().unwrap();
     credential.renew(Some(first.revision())).await.unwrap_err();
     assert!(stored(&store).await.rejected.unwrap().client_unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_names_the_issuer_what_happened_and_what_follows() {
+    let rejected = json!({ "error": "invalid_grant", "error_description": "it was used before" });
+    let unreachable = Err(HttpError::NotSent("connection refused".to_owned()));
+    let unavailable = |why: &str| {
+        format!("https://as.example.com cannot renew the login right now ({why}); retrying in 1 s")
+    };
+    for (response, expected) in [
+        (
+            refused("invalid_grant"),
+            "login needed: the login was rejected by https://as.example.com (invalid_grant)"
+                .to_owned(),
+        ),
+        (
+            json_response(400, rejected),
+            "login needed: the login was rejected by https://as.example.com (invalid_grant: it was \
+             used before)"
+                .to_owned(),
+        ),
+        (
+            refused("invalid_client"),
+            "login needed: https://as.example.com does not know the client of the login any more \
+             (invalid_client)"
+                .to_owned(),
+        ),
+        (
+            refused("temporarily_unavailable"),
+            unavailable("temporarily_unavailable"),
+        ),
+        (text_response(500, "oops"), unavailable("HTTP 500")),
+        (unreachable, unavailable("connection refused")),
+    ] {
+        let (credential, _, _) = credential(Some(record("a1", Some("r1"))), [response]).await;
+        let first = credential.fresh().await.unwrap().unwrap();
+        for _ in 0..2 {
+            let error = credential.renew(Some(first.revision())).await.unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

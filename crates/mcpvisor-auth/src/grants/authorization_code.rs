@@ -33,20 +33,17 @@ impl AuthorizationRequest {
                 server.issuer
             )));
         }
-        let query = self.query(target);
         let (endpoint, _fragment) = endpoint.split_once('#').unwrap_or((endpoint, ""));
-        let separator = match endpoint.split_once('?') {
-            None => "?",
-            Some((_, "")) => "",
-            Some(_) => "&",
-        };
-        web_url(&format!("{endpoint}{separator}{query}"))
+        let (endpoint, existing) = endpoint.split_once('?').unwrap_or((endpoint, ""));
+        let query = self.query(target, existing);
+        web_url(&format!("{endpoint}?{query}"))
     }
 
-    fn query(&self, target: &GrantTarget<'_>) -> String {
+    /// The query of the authorization URL: the one of the endpoint, with our parameters in place of
+    /// its own of the same name.
+    fn query(&self, target: &GrantTarget<'_>, existing: &str) -> String {
         let scope = target.scopes.join(" ");
-        let mut query = Serializer::new(String::new());
-        query.extend_pairs(target.parameters(
+        let mut parameters = target.parameters(
             &[
                 ("response_type", "code"),
                 ("client_id", &target.client.id),
@@ -56,12 +53,24 @@ impl AuthorizationRequest {
                 ("code_challenge_method", CHALLENGE_METHOD),
             ],
             &scope,
-        ));
+        );
+        if let Some(binding) = target.binding {
+            parameters.push(("dpop_jkt", binding.key.thumbprint()));
+        }
         // OpenID Connect grants offline access only with consent.
         if target.scopes.iter().any(|scope| scope == "offline_access") {
-            query.append_pair("prompt", "consent");
+            parameters.push(("prompt", "consent"));
         }
-        query.finish()
+        let is_ours = |pair: &&str| {
+            let name = form_urlencoded::parse(pair.as_bytes()).next();
+            name.is_none_or(|(name, _)| parameters.iter().any(|(ours, _)| *ours == name))
+        };
+        let kept = existing.split('&').filter(|pair| !is_ours(pair));
+        let mut query = kept.fold(String::new(), |query, pair| query + pair + "&");
+        query += &Serializer::new(String::new())
+            .extend_pairs(&parameters)
+            .finish();
+        query
     }
 
     /// Exchanges the code for a token.

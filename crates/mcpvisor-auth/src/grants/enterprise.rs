@@ -56,6 +56,7 @@ pub async fn exchange_at(
         addresses,
         client: &client,
         configured: None,
+        proof_key: None,
     };
     let scope = target.scopes.join(" ");
     let parameters = target.parameters(

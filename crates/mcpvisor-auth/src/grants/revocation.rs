@@ -2,7 +2,7 @@
 
 use crate::error::AuthError;
 use crate::http_client::METADATA_TIMEOUT;
-use crate::record::TokenSet;
+use crate::record::{ClientAuthMethod, TokenSet};
 use crate::secret::Secret;
 use crate::token_endpoint::TokenEndpoint;
 
@@ -33,9 +33,29 @@ async fn revoke_token(
     token: &Secret,
     hint: &str,
 ) -> Result<(), AuthError> {
-    let parameters = [("token", token.expose()), ("token_type_hint", hint)];
+    let parameters = [
+        ("token", token.expose()),
+        ("token_type_hint", hint),
+        ("client_secret", ""),
+    ];
+    let sends_none = endpoint.client.auth_method != ClientAuthMethod::ClientSecretPost;
+    match post(endpoint, url, &parameters[..2]).await {
+        // Servers on the MCP SDK for Python demand the parameter of every client. An empty secret is
+        // the same as none (RFC 6749, 2.3.1).
+        Err(AuthError::Refused { error, .. }) if sends_none && error == "invalid_request" => {
+            post(endpoint, url, &parameters).await
+        }
+        outcome => outcome,
+    }
+}
+
+async fn post(
+    endpoint: &TokenEndpoint<'_>,
+    url: &str,
+    parameters: &[(&str, &str)],
+) -> Result<(), AuthError> {
     let (exchange, response) = endpoint
-        .post("revocation request", url, &parameters, METADATA_TIMEOUT)
+        .post("revocation request", url, parameters, METADATA_TIMEOUT)
         .await?;
     if response.status().is_success() {
         return Ok(());

@@ -1,5 +1,6 @@
 mod device;
 mod enterprise;
+mod proofs;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ struct Fixture {
     discovered: Discovered,
     client: ClientRecord,
     scopes: Vec<String>,
+    binding: Option<Binding>,
 }
 
 impl Fixture {
@@ -36,6 +38,7 @@ impl Fixture {
             discovered: discovered(),
             client: client(ClientAuthMethod::None),
             scopes: vec!["read".into(), "write".into()],
+            binding: None,
         }
     }
 
@@ -47,6 +50,7 @@ impl Fixture {
             client: &self.client,
             scopes: &self.scopes,
             resource: Some(RESOURCE),
+            binding: self.binding.as_ref(),
         }
     }
 
@@ -124,6 +128,26 @@ fn a_query_of_the_endpoint_is_kept_and_a_fragment_is_not() {
         "{url}"
     );
     assert!(url.ends_with("&prompt=consent"), "{url}");
+}
+
+#[test]
+fn parameters_of_ours_replace_those_of_the_endpoint() {
+    let mut fixture = Fixture::new([]);
+    let endpoint = "https://as.example.com/authorize?tenant=a&client_id=evil&redirect_uri=evil\
+        &state=evil&code_challenge=evil&code_challenge_method=plain&scope=evil&resource=evil\
+        &response%5Ftype=token&client_id&flag&&ui=%20b+c";
+    fixture.discovered.server.authorization_endpoint = Some(endpoint.into());
+    let url = authorization_request().url(&fixture.target()).unwrap();
+    assert!(!url.contains("evil"), "{url}");
+    let (_, query) = url.split_once('?').unwrap();
+    let own = "tenant=a&flag&ui=%20b+c&response_type=code&";
+    assert!(query.starts_with(own), "others stay as they are: {query}");
+    let names: Vec<_> = form_urlencoded::parse(query.as_bytes())
+        .map(|(name, _)| name.into_owned())
+        .collect();
+    let unique: std::collections::BTreeSet<_> = names.iter().collect();
+    assert_eq!(unique.len(), names.len(), "{names:?}");
+    assert_eq!(names.len(), 3 + 8);
 }
 
 #[test]
@@ -241,7 +265,7 @@ async fn a_rejected_assertion_is_not_sent_again() {
 async fn a_grant_with_a_person_is_a_typed_error() {
     let fixture = Fixture::new([]);
     let challenge = Challenge::default();
-    let result = obtain(&fixture.http, &fixture.config, &challenge).await;
+    let result = obtain(&fixture.http, &fixture.config, &challenge, None).await;
     assert!(matches!(result, Err(AuthError::LoginNeeded { .. })));
 }
 
@@ -284,6 +308,25 @@ async fn the_access_token_is_revoked_even_if_the_refresh_token_is_not() {
     assert_eq!(fixture.http.requests().len(), 2);
     let fixture = Fixture::new([pending("unsupported_token_type")]);
     revoke(&fixture, None).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_server_that_demands_a_secret_in_the_body_gets_an_empty_one() {
+    let answers = [pending("invalid_request"), text_response(200, "")];
+    let mut fixture = Fixture::new(answers);
+    revoke(&fixture, None).await.unwrap();
+    assert_parameters(&fixture.sent(0), &[("client_secret", None)]);
+    assert_parameters(
+        &fixture.sent(1),
+        &[
+            ("token", Some("access-1")),
+            ("client_secret", Some("")),
+            ("client_id", Some("client-1")),
+        ],
+    );
+    fixture = Fixture::new([pending("invalid_request"), pending("invalid_request")]);
+    revoke(&fixture, None).await.unwrap_err();
+    assert_eq!(fixture.http.requests().len(), 2, "once more, not for ever");
 }
 
 proptest! {

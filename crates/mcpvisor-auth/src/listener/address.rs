@@ -87,6 +87,19 @@ impl ListenAddress {
         self.uri_port
     }
 
+    /// The host and port of the redirect URI, as a browser sends them, if another host forwards
+    /// callbacks.
+    pub(super) fn forwarded_host(&self) -> Option<String> {
+        let (scheme, host) = self.prefix.split_once("://")?;
+        let default_port = if scheme == "https" { 443 } else { 80 };
+        let port = self.uri_port.filter(|port| *port != default_port);
+        let host = match port {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+        (self.host == Host::Forwarded).then_some(host)
+    }
+
     /// Whether the host is `localhost`, which may be `127.0.0.1` or `::1`.
     pub(crate) fn is_localhost(&self) -> bool {
         self.host == Host::Localhost

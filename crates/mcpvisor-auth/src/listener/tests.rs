@@ -49,7 +49,13 @@ impl Waiting {
     }
 
     async fn get(&self, target: &str) -> String {
-        let request = format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+        self.get_as(target, &format!("Host: 127.0.0.1:{}\r\n", self.port))
+            .await
+    }
+
+    /// Sends a request with these headers.
+    async fn get_as(&self, target: &str, headers: &str) -> String {
+        let request = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
         self.send(request.as_bytes()).await
     }
 
@@ -105,6 +111,25 @@ async fn what_does_not_belong_to_the_login_is_refused_and_the_wait_goes_on() {
     );
     assert_status(&waiting.send(b"\xff\xfe\r\n\r\n").await, "400");
     assert_status(&waiting.send(b"GET /callback\r\n\r\n").await, "400");
+    waiting.succeed().await;
+}
+
+#[tokio::test]
+async fn a_callback_that_names_another_host_is_refused_and_the_wait_goes_on() {
+    let waiting = start().await;
+    let callback = "/callback?code=code-1&state=state-1";
+    let own = format!("127.0.0.1:{}", waiting.port);
+    for headers in [
+        format!("Host: rebound.example.com:{}\r\n", waiting.port),
+        "Host: 127.0.0.1\r\n".to_owned(),
+        format!("Host: {own}\r\nhost: {own}\r\n"),
+        format!("X-Host: {own}\r\n"),
+        String::new(),
+    ] {
+        let page = waiting.get_as(callback, &headers).await;
+        assert_status(&page, "400");
+        assert!(!waiting.result.is_finished(), "{headers}");
+    }
     waiting.succeed().await;
 }
 
@@ -174,7 +199,9 @@ async fn slow_connections_are_closed_and_delay_the_callback_only_briefly() {
 async fn a_request_in_small_pieces_is_read() {
     let waiting = start().await;
     let mut stream = waiting.connect().await;
-    for byte in b"GET /callback?code=code-1&state=state-1 HTTP/1.1\r\n\r\n" {
+    let (target, port) = ("/callback?code=code-1&state=state-1", waiting.port);
+    let request = format!("GET {target} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n");
+    for byte in request.as_bytes() {
         stream.write_all(&[*byte]).await.unwrap();
         tokio::task::yield_now().await;
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::grants;
 use crate::http_client::HttpError;
-use crate::test_tokens::{MemoryStore, Scripted, ScriptedHttp, json_response, text_response};
+use crate::test_tokens::{RecordingStore, Scripted, ScriptedHttp, json_response, text_response};
 
 const SERVER: &str = "https://mcp.example.com/mcp";
 const LIMIT: Duration = Duration::from_secs(20);
@@ -51,7 +51,10 @@ fn script(parts: impl IntoIterator<Item = Scripted>) -> ScriptedHttp {
     ScriptedHttp::new(metadata().into_iter().chain(parts))
 }
 
-async fn log_in(http: &ScriptedHttp, store: &MemoryStore) -> Result<CredentialRecord, AuthError> {
+async fn log_in(
+    http: &ScriptedHttp,
+    store: &RecordingStore,
+) -> Result<CredentialRecord, AuthError> {
     let login = Login::new(
         Arc::new(http.clone()),
         Arc::new(store.clone()),
@@ -86,7 +89,7 @@ fn urls(http: &ScriptedHttp) -> Vec<String> {
 
 #[tokio::test]
 async fn a_first_login_registers_a_client_and_a_second_one_uses_it_again() {
-    let store = MemoryStore::default();
+    let store = RecordingStore::default();
     let http = script([registration("client-1"), token("access-1")]);
     let first = log_in(&http, &store).await.unwrap();
     assert_eq!(
@@ -114,7 +117,7 @@ async fn a_first_login_registers_a_client_and_a_second_one_uses_it_again() {
 
 #[tokio::test]
 async fn a_pruned_registration_is_replaced() {
-    let store = MemoryStore::default();
+    let store = RecordingStore::default();
     log_in(
         &script([registration("client-1"), token("access-1")]),
         &store,
@@ -134,7 +137,7 @@ async fn a_pruned_registration_is_replaced() {
 
 #[tokio::test]
 async fn a_pruned_registration_of_a_device_is_replaced() {
-    let store = MemoryStore::default();
+    let store = RecordingStore::default();
     let device = || {
         json_response(
             200,
@@ -159,19 +162,21 @@ async fn a_pruned_registration_of_a_device_is_replaced() {
 
 #[tokio::test]
 async fn a_logout_revokes_and_removes() {
-    let store = MemoryStore::default();
+    let store = RecordingStore::default();
     let http = script([registration("client-1"), token("access-1")]);
     let record = log_in(&http, &store).await.unwrap();
     let http = ScriptedHttp::new([text_response(200, ""), text_response(200, "")]);
-    assert_eq!(
-        logout(&http, &store, &record, None).await.unwrap(),
-        Revocation::Revoked
-    );
+    let config = CredentialConfig::new(SERVER);
+    let logged_out = logout(&http, &store, &config, "", LIMIT).await.unwrap();
+    assert_eq!(logged_out.revocations, [Revocation::Revoked]);
     assert!(store.records().is_empty());
     let offline = ScriptedHttp::new([Err(HttpError::NotSent("offline".into()))]);
-    let store = MemoryStore::with(record.clone());
-    let outcome = logout(&offline, &store, &record, None).await.unwrap();
-    assert!(matches!(outcome, Revocation::Failed(_)));
+    let store = RecordingStore::with(record.clone());
+    let logged_out = logout(&offline, &store, &config, "", LIMIT).await.unwrap();
+    assert!(matches!(
+        logged_out.revocations[..],
+        [Revocation::Failed(_)]
+    ));
     assert!(store.records().is_empty());
 }
 
@@ -185,7 +190,7 @@ async fn grants_without_a_person_are_discovered_and_obtained() {
         private_key: None,
     });
     let http = script([token("access-1")]);
-    let record = grants::obtain(&http, &config, &Challenge::default())
+    let record = grants::obtain(&http, &config, &Challenge::default(), None)
         .await
         .unwrap();
     assert_eq!(record.client.id, "configured");
@@ -209,7 +214,7 @@ async fn grants_without_a_person_are_discovered_and_obtained() {
                 "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag" }),
     );
     let http = script([id_jag, token("access-2")]);
-    let record = grants::obtain(&http, &config, &Challenge::default())
+    let record = grants::obtain(&http, &config, &Challenge::default(), None)
         .await
         .unwrap();
     assert_eq!(record.tokens.access.expose(), "access-2");
@@ -219,7 +224,7 @@ async fn grants_without_a_person_are_discovered_and_obtained() {
 
 #[tokio::test]
 async fn a_step_up_asks_the_issuer_once_and_for_all_scopes() {
-    let store = MemoryStore::default();
+    let store = RecordingStore::default();
     log_in(
         &script([registration("client-1"), token("access-1")]),
         &store,

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use crate::config::CredentialConfig;
 use crate::discovery::Discovered;
+use crate::dpop::binding::Binding;
 use crate::error::AuthError;
 use crate::grants::GrantTarget;
 use crate::http_client::HttpClient;
@@ -23,6 +24,7 @@ pub(super) struct Session {
     pub(super) client: ClientRecord,
     pub(super) scopes: Vec<String>,
     pub(super) resource: Option<String>,
+    pub(super) binding: Option<Binding>,
 }
 
 impl Session {
@@ -34,6 +36,7 @@ impl Session {
             client: &self.client,
             scopes: &self.scopes,
             resource: self.resource.as_deref(),
+            binding: self.binding.as_ref(),
         }
     }
 
@@ -63,7 +66,7 @@ impl Session {
         response: TokenResponse,
     ) -> Result<CredentialRecord, AuthError> {
         let now = SystemTime::now();
-        let mut record = self.target().record(response, now);
+        let mut record = self.target().record(response, now)?;
         let lock = self.store.lock(&record.key.server_url, &record.key.account);
         let _lock = lock.await.map_err(store_error)?;
         record.revision = self.next_revision(&record, now).await?;

@@ -7,12 +7,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use std::io;
+
 use super::*;
 use crate::callback::{IgnoredCallback, path_and_query};
 use crate::record::{ClientAuthMethod, unix_seconds};
 use crate::secret::Secret;
 use crate::test_tokens::{
-    MemoryStore, Scripted, ScriptedHttp, client, discovered, json_response, text_response,
+    RecordingStore, Scripted, ScriptedHttp, client, discovered, json_response, text_response,
 };
 use crate::token_endpoint::TokenResponse;
 
@@ -27,7 +29,7 @@ fn token_response() -> Scripted {
     )
 }
 
-fn session(http: &ScriptedHttp, store: &MemoryStore) -> Session {
+fn session(http: &ScriptedHttp, store: &RecordingStore) -> Session {
     Session {
         http: Arc::new(http.clone()),
         store: Arc::new(store.clone()),
@@ -36,13 +38,14 @@ fn session(http: &ScriptedHttp, store: &MemoryStore) -> Session {
         client: client(ClientAuthMethod::None),
         scopes: vec!["read".into(), "write".into()],
         resource: Some(SERVER.into()),
+        binding: None,
     }
 }
 
 /// The record of an earlier login at the issuer, at revision 7.
 fn old_record() -> CredentialRecord {
     let http = ScriptedHttp::default();
-    let store = MemoryStore::default();
+    let store = RecordingStore::default();
     let response = TokenResponse {
         access: Secret::new("access-1"),
         refresh: Some(Secret::new("refresh-1")),
@@ -50,11 +53,13 @@ fn old_record() -> CredentialRecord {
         obtained_at: 0,
         scopes: None,
         issued_token_type: None,
+        token_type: None,
     };
     let session = session(&http, &store);
     let record = session
         .target()
-        .record(response, std::time::SystemTime::UNIX_EPOCH);
+        .record(response, std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
     CredentialRecord {
         revision: 7,
         ..record
@@ -63,14 +68,14 @@ fn old_record() -> CredentialRecord {
 
 struct Fixture {
     http: ScriptedHttp,
-    store: MemoryStore,
+    store: RecordingStore,
 }
 
 impl Fixture {
     fn new(responses: impl IntoIterator<Item = Scripted>) -> Self {
         Self {
             http: ScriptedHttp::new(responses),
-            store: MemoryStore::with(old_record()),
+            store: RecordingStore::with(old_record()),
         }
     }
 
@@ -297,7 +302,7 @@ async fn a_token_that_cannot_be_refreshed_is_saved_too() {
 
 #[tokio::test]
 async fn a_store_that_fails_is_a_typed_error() {
-    let save = async |prepare: fn(&MemoryStore)| {
+    let save = async |prepare: fn(&RecordingStore)| {
         let fixture = Fixture::new([token_response()]);
         prepare(&fixture.store);
         let pending = fixture.pending().await;
@@ -306,12 +311,12 @@ async fn a_store_that_fails_is_a_typed_error() {
             .unwrap();
         pending.finish(LIMIT).await
     };
-    let full = save(MemoryStore::fail_save).await;
+    let full = save(RecordingStore::fail_save).await;
     assert!(matches!(full, Err(AuthError::Store(_))), "{full:?}");
-    let denied = save(|store| store.fail_find(io::ErrorKind::PermissionDenied)).await;
+    let denied = save(|store| store.fail_reads(io::ErrorKind::PermissionDenied)).await;
     assert!(matches!(denied, Err(AuthError::Store(_))), "{denied:?}");
     let before = unix_seconds(std::time::SystemTime::now());
-    let damaged = save(|store| store.fail_find(io::ErrorKind::InvalidData)).await;
+    let damaged = save(|store| store.fail_reads(io::ErrorKind::InvalidData)).await;
     assert!(damaged.unwrap().revision >= before);
 }
 

@@ -49,6 +49,7 @@ fn a_full_document_is_read() {
         "token_endpoint_auth_methods_supported": ["none"],
         "authorization_response_iss_parameter_supported": true,
         "client_id_metadata_document_supported": true,
+        "dpop_signing_alg_values_supported": ["ES256"],
         "unknown": {"ignored": true},
     }))
     .unwrap();
@@ -67,6 +68,7 @@ fn a_full_document_is_read() {
             token_auth_methods: vec!["none".to_owned()],
             iss_in_response: true,
             supports_metadata_document: true,
+            dpop_algorithms: vec!["ES256".to_owned()],
         }
     );
 }

@@ -15,8 +15,9 @@ use tracing::debug;
 
 use super::SharedStore;
 use super::encoding::PlainEncoding;
-use super::folder::{FOLDER, FileStore, record_names};
+use super::folder::FileStore;
 use super::keyring::{KEYRING_TIMEOUT, KeyringError, KeyringSession, has_sealed_records};
+use super::record_files::{FOLDER, record_names};
 use super::sealed::{KeyringStore, StoreKey};
 
 /// Which store to use.
@@ -70,12 +71,13 @@ impl From<KeyringError> for StoreError {
     }
 }
 
-/// Opens the store of a state folder, with the system's keyring if this build supports it.
-pub async fn choose(choice: StoreChoice, state: &StateDir) -> Result<SharedStore, StoreError> {
-    StoreOpener::default().open(choice, state).await
+/// Whether nothing is stored in a state folder, encrypted or not.
+pub async fn is_empty(state: &StateDir) -> Result<bool, StoreError> {
+    let found = FoundRecords::of(state).await?;
+    Ok(!found.plain && !found.sealed)
 }
 
-/// Opens a store with another keyring or time limit than [`choose`].
+/// Opens the store of a state folder, by default with the system's keyring if this build supports it.
 #[derive(Debug, Clone)]
 pub struct StoreOpener {
     keyring: Option<KeyringSession>,

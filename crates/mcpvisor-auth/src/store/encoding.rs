@@ -21,20 +21,18 @@ pub trait RecordEncoding: Send + Sync + 'static {
     fn decode(&self, file_name: &str, contents: &[u8]) -> Result<CredentialRecord, RecordProblem>;
 }
 
-/// Why a file has no usable record. The text says what to do and contains nothing of the file.
+/// Why a file has no usable record. The text contains nothing of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordProblem {
     /// It was written by a newer version of this program.
-    #[error(
-        "has version {version}, but this program reads only {RECORD_VERSION}; update the program, or move the file away and log in again"
-    )]
+    #[error("has version {version}, but this program reads only {RECORD_VERSION}")]
     NewerVersion {
         /// The version of the file.
         version: u32,
     },
     /// It cannot be parsed.
-    #[error("is damaged at line {line}, column {column}; move the file away and log in again")]
+    #[error("is damaged at line {line}, column {column}")]
     Damaged {
         /// The line of the first error.
         line: usize,
@@ -42,12 +40,10 @@ pub enum RecordProblem {
         column: usize,
     },
     /// Its record belongs to another credential than its name.
-    #[error("contains another credential; move the file away and log in again")]
+    #[error("contains another credential")]
     Misplaced,
     /// The key of the store does not decrypt it.
-    #[error(
-        "is damaged or encrypted with another key than the keyring's; restore the keyring, or move the file away and log in again"
-    )]
+    #[error("is damaged or encrypted with another key than the keyring's")]
     Undecryptable,
     /// It cannot be read.
     #[error("cannot be read: {0}")]
@@ -60,6 +56,16 @@ impl RecordProblem {
         Self::Damaged {
             line: error.line(),
             column: error.column(),
+        }
+    }
+
+    /// What makes the file readable again, if something may.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::NewerVersion { .. } => Some("update the program"),
+            Self::Undecryptable => Some("restore the keyring"),
+            Self::Io(_) => Some("correct the file"),
+            Self::Damaged { .. } | Self::Misplaced => None,
         }
     }
 }

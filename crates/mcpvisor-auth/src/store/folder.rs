@@ -1,34 +1,32 @@
 //! A store with one file per credential.
 //!
-//! The file of a credential is `<hash of server URL and account>-<hash of issuer and resource>`, its
-//! lock file `<hash of server URL and account>.lock`. Every operation has a timeout, so a hung disk
-//! blocks no caller. A file that cannot be read is neither deleted nor replaced.
+//! Every operation has a timeout, so a hung disk blocks no caller. A file that cannot be read is
+//! never replaced, and removed by a logout alone.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use mcpvisor_files::file_ops::{READ_TIMEOUT, WRITE_TIMEOUT, read_regular};
-use mcpvisor_files::fingerprint;
 use mcpvisor_files::state_dir::StateDir;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::encoding::{PlainEncoding, RecordEncoding, RecordProblem};
+use super::record_files::{
+    FOLDER, UnreadableRecord, account_hash, file_name, in_folder, record_names,
+};
 use super::{CredentialStore, LOCK_TIMEOUT, StoreLock, StoreMark};
 use crate::record::{CredentialKey, CredentialRecord, RECORD_VERSION};
-
-/// The subfolder of the state folder.
-pub(super) const FOLDER: &str = "credentials";
 
 /// Size limit of a file.
 const MAX_RECORD_BYTES: u64 = 1024 * 1024;
 
-/// Hexadecimal digits of a hash in a file name: 128 bits.
-const HASH_DIGITS: usize = 32;
+/// Size of the file that shows whether the folder is writable: about that of a record.
+const PROBE_BYTES: usize = 4 * 1024;
 
 /// One file per credential, mode 0600.
 pub type FileStore = FolderStore<PlainEncoding>;
@@ -37,25 +35,8 @@ pub type FileStore = FolderStore<PlainEncoding>;
 pub struct FolderStore<E> {
     state: StateDir,
     encoding: Arc<E>,
-    /// Files that others can read, each reported once.
-    pub(super) exposed: Arc<Mutex<BTreeSet<String>>>,
-}
-
-/// A file that has no usable record.
-#[derive(Debug, thiserror::Error)]
-#[error("the credential file {} {problem}", .path.display())]
-pub struct UnreadableRecord {
-    /// The file.
-    pub path: PathBuf,
-    /// Why, and what to do.
-    #[source]
-    pub problem: RecordProblem,
-}
-
-impl From<UnreadableRecord> for io::Error {
-    fn from(problem: UnreadableRecord) -> Self {
-        Self::new(io::ErrorKind::InvalidData, problem)
-    }
+    /// Whether it was reported that others can access it.
+    exposure_reported: Arc<AtomicBool>,
 }
 
 /// A record and when its file was written.
@@ -76,7 +57,7 @@ impl<E> Clone for FolderStore<E> {
         Self {
             state: self.state.clone(),
             encoding: Arc::clone(&self.encoding),
-            exposed: Arc::clone(&self.exposed),
+            exposure_reported: Arc::clone(&self.exposure_reported),
         }
     }
 }
@@ -94,7 +75,7 @@ impl<E: RecordEncoding> FolderStore<E> {
         Self {
             state,
             encoding: Arc::new(encoding),
-            exposed: Arc::default(),
+            exposure_reported: Arc::default(),
         }
     }
 
@@ -120,8 +101,8 @@ impl<E: RecordEncoding> FolderStore<E> {
                 return Ok(None);
             };
             written = mark.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            if mark.is_exposed() {
-                self.warn_exposed(name);
+            if mark.is_exposed() && !self.exposure_reported.swap(true, Ordering::Relaxed) {
+                warn!(file = %path.display(), "others can access this stored login; the next login or renewal repairs it; log in again if it may have been read");
             }
             let contents = match read_regular(&path, MAX_RECORD_BYTES) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -135,15 +116,27 @@ impl<E: RecordEncoding> FolderStore<E> {
         };
         match read() {
             Ok(record) => Ok(record.map(|record| StoredRecord { record, written })),
-            Err(problem) => Err((written, UnreadableRecord { path, problem })),
+            Err(problem) => Err((written, UnreadableRecord::new(path, &problem))),
         }
     }
 
-    fn warn_exposed(&self, name: &str) {
-        let mut exposed = self.exposed.lock().unwrap_or_else(PoisonError::into_inner);
-        if exposed.insert(name.to_owned()) {
-            let file = self.state.path(&in_folder(name));
-            warn!(file = %file.display(), "others can access this credential file; run chmod 600 on it and log in again if it may have been read");
+    /// Restricts the folder and its files to their owner again, such as after a backup was restored.
+    /// Reports it unless a read did.
+    fn repair_modes(&self) {
+        let folder = self.state.path(FOLDER);
+        let reported = || self.exposure_reported.swap(true, Ordering::Relaxed);
+        match self.state.restrict(FOLDER) {
+            Ok(exposed) if exposed.is_empty() => {}
+            Ok(_) if reported() => {
+                info!(folder = %folder.display(), "the modes of the stored logins are repaired");
+            }
+            Ok(_) => {
+                warn!(folder = %folder.display(), "others could access the stored logins, which is repaired; log in again if they may have been read");
+            }
+            Err(_) if reported() => {}
+            Err(error) => {
+                warn!(folder = %folder.display(), %error, "others can access the stored logins, which cannot be repaired; change the owner of the folder, and log in again if they may have been read");
+            }
         }
     }
 
@@ -167,11 +160,11 @@ impl<E: RecordEncoding> FolderStore<E> {
         Ok(found.into_iter().map(|it| it.record).collect())
     }
 
-    fn list_all(&self) -> io::Result<Vec<Result<CredentialRecord, String>>> {
+    fn list_all(&self) -> io::Result<Vec<Result<CredentialRecord, UnreadableRecord>>> {
         let names = record_names::<E>(&self.state, "")?;
         let all = names.iter().filter_map(|name| match self.read(name) {
             Ok(stored) => stored.map(|it| Ok(it.record)),
-            Err((_, problem)) => Some(Err(problem.to_string())),
+            Err((_, problem)) => Some(Err(problem)),
         });
         Ok(all.collect())
     }
@@ -179,6 +172,7 @@ impl<E: RecordEncoding> FolderStore<E> {
     /// Replaces a file, unless it has a record that cannot be read.
     fn replace(&self, mut record: CredentialRecord) -> io::Result<()> {
         record.version = RECORD_VERSION;
+        self.repair_modes();
         let name = file_name::<E>(&record.key);
         self.read(&name).map_err(|(_, problem)| problem)?;
         let contents = self.encoding.encode(&name, &record)?;
@@ -187,6 +181,21 @@ impl<E: RecordEncoding> FolderStore<E> {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         self.state.write(&in_folder(&name), &contents)
+    }
+
+    fn remove_unreadable_files(&self, prefix: &str) -> io::Result<Vec<UnreadableRecord>> {
+        let mut removed = Vec::new();
+        for name in record_names::<E>(&self.state, prefix)? {
+            if let Err((_, unreadable)) = self.read(&name) {
+                let file = self.state.remove(&in_folder(&name));
+                file.map_err(|error| {
+                    let path = unreadable.path.display();
+                    io::Error::new(error.kind(), format!("cannot remove {path}: {error}"))
+                })?;
+                removed.push(unreadable);
+            }
+        }
+        Ok(removed)
     }
 
     fn mark_of(&self, prefix: &str) -> io::Result<StoreMark> {
@@ -213,7 +222,9 @@ impl<E: RecordEncoding> CredentialStore for FolderStore<E> {
         })
     }
 
-    fn list(&self) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, String>>>> {
+    fn list(
+        &self,
+    ) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, UnreadableRecord>>>> {
         self.run(FOLDER, READ_TIMEOUT, Self::list_all)
     }
 
@@ -227,6 +238,17 @@ impl<E: RecordEncoding> CredentialStore for FolderStore<E> {
         self.run(&in_folder(&name.clone()), WRITE_TIMEOUT, move |store| {
             store.read(&name).map_err(|(_, problem)| problem)?;
             store.state.remove(&in_folder(&name)).map(drop)
+        })
+    }
+
+    fn remove_unreadable(
+        &self,
+        server_url: &str,
+        account: &str,
+    ) -> BoxFuture<'static, io::Result<Vec<UnreadableRecord>>> {
+        let prefix = account_hash(server_url, account);
+        self.run(&in_folder(&prefix.clone()), WRITE_TIMEOUT, move |store| {
+            store.remove_unreadable_files(&prefix)
         })
     }
 
@@ -246,54 +268,17 @@ impl<E: RecordEncoding> CredentialStore for FolderStore<E> {
         })
     }
 
+    fn check_writable(&self) -> BoxFuture<'static, io::Result<()>> {
+        self.run(FOLDER, WRITE_TIMEOUT, |store| {
+            store.state.check_writable(FOLDER, PROBE_BYTES)
+        })
+    }
+
+    fn folder(&self) -> Option<PathBuf> {
+        Some(self.state.path(FOLDER))
+    }
+
     fn name(&self) -> &'static str {
         E::STORE_NAME
     }
-}
-
-/// The names of the record files that begin with a prefix. Other files are ignored.
-pub(super) fn record_names<E: RecordEncoding>(
-    state: &StateDir,
-    prefix: &str,
-) -> io::Result<Vec<String>> {
-    let mut names = state.list(FOLDER, prefix)?;
-    names.retain(|name| is_record_name(name, E::EXTENSION));
-    Ok(names)
-}
-
-fn is_record_name(name: &str, extension: &str) -> bool {
-    let is_hash = |text: &str| {
-        text.len() == HASH_DIGITS
-            && text
-                .bytes()
-                .all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let stem = name
-        .strip_suffix(extension)
-        .and_then(|it| it.strip_suffix('.'));
-    let hashes = stem.and_then(|it| it.split_once('-'));
-    hashes.is_some_and(|(account, issuer)| is_hash(account) && is_hash(issuer))
-}
-
-pub(super) fn in_folder(name: &str) -> String {
-    format!("{FOLDER}/{name}")
-}
-
-/// The name of the file of a credential.
-pub(super) fn file_name<E: RecordEncoding>(key: &CredentialKey) -> String {
-    let account = account_hash(&key.server_url, &key.account);
-    // An omitted resource differs from an empty one.
-    let resource = key.resource.as_deref().map(str::as_bytes);
-    let issuer = hash([key.issuer.as_bytes()].into_iter().chain(resource));
-    format!("{account}-{issuer}.{}", E::EXTENSION)
-}
-
-fn account_hash(server_url: &str, account: &str) -> String {
-    hash([server_url.as_bytes(), account.as_bytes()])
-}
-
-fn hash<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
-    let fingerprint = fingerprint::of_parts(parts);
-    let digits = fingerprint.trim_start_matches("sha256:").chars();
-    digits.take(HASH_DIGITS).collect()
 }

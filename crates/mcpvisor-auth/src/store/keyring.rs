@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::LOCK_TIMEOUT;
-use super::folder::{FOLDER, in_folder, record_names};
+use super::record_files::{FOLDER, in_folder, record_names};
 use super::sealed::{KEY_BYTES, SealedEncoding, StoreKey, random_bytes};
 
 /// How long to wait for a keyring.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{self, BoxFuture};
 
-use super::{CredentialStore, LOCK_TIMEOUT, StoreLock, StoreMark};
+use super::{CredentialStore, LOCK_TIMEOUT, StoreLock, StoreMark, UnreadableRecord};
 use crate::record::{CredentialKey, CredentialRecord};
 
 /// Stores credentials until the process ends, for tests and embedding programs. Clones share it.
@@ -63,7 +63,9 @@ impl CredentialStore for MemoryStore {
         ready(found.into_iter().map(|(_, record)| record).collect())
     }
 
-    fn list(&self) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, String>>>> {
+    fn list(
+        &self,
+    ) -> BoxFuture<'static, io::Result<Vec<Result<CredentialRecord, UnreadableRecord>>>> {
         let contents = self.contents();
         let records = contents.records.values();
         ready(records.map(|(_, record)| Ok(record.clone())).collect())
@@ -80,6 +82,14 @@ impl CredentialStore for MemoryStore {
     fn remove(&self, key: &CredentialKey) -> BoxFuture<'static, io::Result<()>> {
         self.contents().records.remove(key);
         ready(())
+    }
+
+    fn remove_unreadable(
+        &self,
+        _: &str,
+        _: &str,
+    ) -> BoxFuture<'static, io::Result<Vec<UnreadableRecord>>> {
+        ready(Vec::new())
     }
 
     fn lock(&self, server_url: &str, account: &str) -> BoxFuture<'static, io::Result<StoreLock>> {

@@ -107,6 +107,7 @@ fn record_of(key: CredentialKey) -> CredentialRecord {
             expires_at: Some(1_800_003_600),
         },
         scopes: vec!["read".to_owned()],
+        dpop: None,
         logged_in_at: 1_800_000_000,
         rejected: None,
     }

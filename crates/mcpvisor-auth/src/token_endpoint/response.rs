@@ -4,8 +4,9 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value};
 
-use super::TokenResponse;
-use crate::error::AuthError;
+use super::{TokenResponse, TokenType};
+use crate::dpop::{SCHEME, USE_NONCE};
+use crate::error::{AuthError, http_code};
 use crate::secret::Secret;
 
 /// The longest lifetime of a token; longer ones are clamped (ten years).
@@ -30,7 +31,7 @@ const MIN_REDACTED_BYTES: usize = 6;
 /// What a requested token is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenUse {
-    /// A bearer token for the MCP server.
+    /// A token for the MCP server.
     Access,
     /// The assertion of a token exchange, whose type is `N_A` (RFC 8693).
     Assertion,
@@ -41,6 +42,8 @@ pub(crate) enum TokenUse {
 pub(crate) struct Exchange {
     pub(crate) request: String,
     pub(crate) secrets: Vec<Secret>,
+    /// The request proved the possession of a key, which the token may be bound to.
+    pub(crate) has_proof: bool,
 }
 
 impl Exchange {
@@ -69,7 +72,7 @@ impl Exchange {
         if longest > MAX_TOKEN_BYTES {
             return Err(self.invalid(&format!("a token is longer than {MAX_TOKEN_BYTES} bytes")));
         }
-        self.check_token_type(&fields, token_use)?;
+        let token_type = self.token_type(&fields, token_use)?;
         let lifetime = fields.get("expires_in").and_then(lifetime_seconds);
         Ok(TokenResponse {
             access: Secret::new(access),
@@ -78,7 +81,14 @@ impl Exchange {
             obtained_at,
             scopes: fields.get("scope").and_then(scopes),
             issued_token_type: text(&fields, "issued_token_type").map(str::to_owned),
+            token_type,
         })
+    }
+
+    /// Whether the issuer refused the request because its proof lacks a nonce.
+    pub(crate) fn demands_nonce(&self, response: &Response<Bytes>) -> bool {
+        let fields = parse_fields(response.body()).unwrap_or_default();
+        !response.status().is_success() && text(&fields, "error") == Some(USE_NONCE)
     }
 
     /// The fields of a successful response, in JSON or form-encoded.
@@ -119,7 +129,7 @@ impl Exchange {
             },
             error: code.unwrap_or_else(|| match success {
                 true => INVALID_RESPONSE.to_owned(),
-                false => format!("http_{}", status.as_u16()),
+                false => http_code(status.as_u16()),
             }),
         }
     }
@@ -140,23 +150,34 @@ impl Exchange {
             .unwrap_or_else(|| "unknown_error".into())
     }
 
-    fn check_token_type(
+    fn token_type(
         &self,
         fields: &Map<String, Value>,
         token_use: TokenUse,
-    ) -> Result<(), AuthError> {
+    ) -> Result<Option<TokenType>, AuthError> {
         let Some(token_type) = text(fields, "token_type") else {
-            return Ok(());
+            return Ok(None);
         };
-        let accepted = token_type.eq_ignore_ascii_case("bearer")
-            || token_use == TokenUse::Assertion && token_type.eq_ignore_ascii_case("n_a");
-        if accepted {
-            return Ok(());
+        let is = |name: &str| token_type.eq_ignore_ascii_case(name);
+        if is("bearer") {
+            return Ok(Some(TokenType::Bearer));
         }
-        let token_type = self.clean_code(token_type);
-        Err(self.invalid(&format!(
-            "the token has type {token_type:?}; only bearer tokens are supported"
-        )))
+        if token_use == TokenUse::Assertion && is("n_a") {
+            return Ok(None);
+        }
+        match is(SCHEME) {
+            true if self.has_proof => Ok(Some(TokenType::Dpop)),
+            true => Err(self.invalid(
+                "the token is bound to a key (DPoP), but the request named none; set auth.dpop to \
+                 \"always\"",
+            )),
+            false => {
+                let token_type = self.clean_code(token_type);
+                Err(self.invalid(&format!(
+                    "the token has type {token_type:?}; only bearer and DPoP tokens are supported"
+                )))
+            }
+        }
     }
 
     fn invalid(&self, problem: &str) -> AuthError {

@@ -2,6 +2,8 @@ use http::header::AUTHORIZATION;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+mod proofs;
+
 use super::response::{MAX_LIFETIME_SECONDS, MAX_TOKEN_BYTES, clean, lifetime_seconds};
 use super::*;
 use crate::record::ClientAuthMethod;
@@ -27,6 +29,7 @@ fn endpoint<'a>(http: &'a ScriptedHttp, client: &'a ClientRecord) -> TokenEndpoi
         addresses: AddressPolicy::Public,
         client,
         configured: None,
+        proof_key: None,
     }
 }
 
@@ -125,6 +128,7 @@ async fn any_success_with_a_token_is_accepted() {
             obtained_at: token.obtained_at,
             scopes: Some(vec!["read".into(), "write".into()]),
             issued_token_type: Some("t".into()),
+            token_type: Some(TokenType::Bearer),
         }
     );
 }
@@ -176,10 +180,15 @@ fn lifetimes_are_lenient_and_clamped() {
 
 #[tokio::test]
 async fn other_token_types_are_refused() {
+    let error = answer(200, json!({ "access_token": "a", "token_type": "mac" }))
+        .await
+        .unwrap_err();
+    assert!(matches!(&error, AuthError::Invalid(text) if text.contains("\"mac\"")));
+    // Nothing can prove the possession of a key that the request did not name.
     let error = answer(200, json!({ "access_token": "a", "token_type": "DPoP" }))
         .await
         .unwrap_err();
-    assert!(matches!(&error, AuthError::Invalid(text) if text.contains("\"DPoP\"")));
+    assert!(matches!(&error, AuthError::Invalid(text) if text.contains("auth.dpop")));
     answer(200, json!({ "access_token": "a", "token_type": "N_A" }))
         .await
         .unwrap_err();
@@ -359,7 +368,8 @@ fn a_request_is_named_by_its_origin() {
 proptest! {
     #[test]
     fn reading_a_response_never_panics(status in 200_u16..600, body in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let exchange = Exchange { request: "r".into(), secrets: vec![Secret::new("canary")] };
+        let secrets = vec![Secret::new("canary")];
+        let exchange = Exchange { request: "r".into(), secrets, has_proof: false };
         let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
         let _ = exchange.token(&response, TokenUse::Access, u64::MAX);

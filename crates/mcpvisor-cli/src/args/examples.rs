@@ -68,7 +68,18 @@ Examples:
   mcpvisor call web search 'filter:={\"since\":\"2026-01-01\"}' tags=a tags=b
   echo '{\"path\":\"README.md\"}' | mcpvisor call files read_text_file --args -
   mcpvisor call files read_text_file --args @arguments.json --timeout 10s
-  mcpvisor call camera shot --out pictures";
+  mcpvisor call camera shot --out pictures
+  mcpvisor call builds release --task";
+
+pub(super) const TASKS: &str = "\
+Ids are kept for 7 days. Only a server that keeps its tasks knows them in the next command: one over
+HTTP, or one that stores them.
+
+Examples:
+  mcpvisor tasks                        tasks of all servers, with their status
+  mcpvisor tasks await 5f2c             wait for the result
+  mcpvisor tasks await 5f2c --timeout 10m
+  mcpvisor tasks cancel 5f2c";
 
 pub(super) const PROMPT: &str = "\
 Examples:
@@ -92,11 +103,16 @@ Examples:
   mcpvisor login github --account work";
 
 pub(super) const LOGOUT: &str = "\
+Tokens that the issuer cannot revoke are removed too, and so are files that cannot be read.
+
 Examples:
   mcpvisor logout github
   mcpvisor logout github --account work";
 
 pub(super) const AUTH: &str = "\
+IN USE marks the login that a server uses: that of the account in its entry. Files that cannot be
+read are listed with what to do about them.
+
 Examples:
   mcpvisor auth
   mcpvisor auth --json";

@@ -1,7 +1,12 @@
 //! `call`: calls one tool.
 
+use std::io::Write;
+
 use mcpvisor::rmcp::model::CallToolResult;
-use mcpvisor::{ListKind, ServerCatalog, ServerHandle, exposed_name};
+use mcpvisor::{
+    CallError, ListKind, Request, ServerCatalog, ServerHandle, TaskStart, exposed_name,
+};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::args::CallArgs;
@@ -9,7 +14,9 @@ use crate::exit::Exit;
 use crate::failure::{Failure, join_sentences};
 use crate::fleet;
 use crate::invocation::Invocation;
-use crate::output::{Attachments, content, printable_lines, suggest_command, suggest_name};
+use crate::output::{
+    Attachments, content, printable, printable_lines, suggest_command, suggest_name,
+};
 use crate::request::args_input;
 use crate::request::arguments::{self, Arguments};
 use crate::request::deadlines::RequestDeadlines;
@@ -30,7 +37,59 @@ pub(super) async fn run(args: &CallArgs, invocation: &Invocation<'_>) -> Result<
     let arguments = Arguments::parse(target.rest, whole.as_deref()).map_err(Failure::usage)?;
     let request = SingleRequest::new(config, &pending, &args.options, target.tool)?;
     let prepare = async |context: Context<'_>| prepare(context, &target, arguments).await;
+    if args.task {
+        return request
+            .run_with(invocation, prepare, start_task, render_start)
+            .await;
+    }
     request.run(invocation, prepare, render).await
+}
+
+/// A call that was started as a task, or answered at once. As JSON: the task, or the result.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Started {
+    Task {
+        server: String,
+        task: String,
+        tool: Option<String>,
+        kept: bool,
+    },
+    Answered(Box<CallToolResult>),
+}
+
+async fn start_task(request: Request<CallToolResult>) -> Result<Started, CallError> {
+    Ok(match request.as_task().keep().await? {
+        TaskStart::Started(task) => Started::Task {
+            server: task.server().name().to_string(),
+            task: task.id().to_owned(),
+            tool: task.tool().map(str::to_owned),
+            kept: task.is_kept(),
+        },
+        TaskStart::Answered(result) => Started::Answered(Box::new(result)),
+    })
+}
+
+fn render_start(started: &Started, attachments: &Attachments) -> (String, Exit) {
+    match started {
+        Started::Answered(result) => render(result, attachments),
+        Started::Task {
+            server, task, kept, ..
+        } => {
+            let mut stderr = std::io::stderr().lock();
+            let next = suggest_command(&match kept {
+                true => vec!["tasks", "await", task],
+                // Without a state folder the id names no server.
+                false => vec!["tasks", "await", task, "--server", server],
+            });
+            let _ = writeln!(
+                stderr,
+                "Started. Run `{}` for the result.",
+                printable(&next)
+            );
+            (printable(task), Exit::Ok)
+        }
+    }
 }
 
 /// The call, once the server is connected and the arguments match the tool's schema.
@@ -118,7 +177,7 @@ fn unknown_tool(server: &ServerHandle, catalog: &ServerCatalog, tool: &str) -> F
     Failure::unknown_tool(format!("{name} has no tool {tool:?}{hint}")).with_server(name)
 }
 
-fn render(result: &CallToolResult, attachments: &Attachments) -> (String, Exit) {
+pub(super) fn render(result: &CallToolResult, attachments: &Attachments) -> (String, Exit) {
     let blocks = result.content.iter();
     let text = blocks.map(|block| content::block(block, attachments));
     let mut text: Vec<String> = text.collect();

@@ -4,7 +4,7 @@ use mcpvisor::ListKind;
 
 use super::{
     approve, auth, call, catalog, completions, conformance, doctor, get, list, login, logout,
-    prompt, read, status, trust, watch,
+    prompt, read, status, tasks, trust, watch,
 };
 use crate::args::{Args, Command};
 use crate::demo;
@@ -42,6 +42,7 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Resources(of) => listed(ListKind::Resources, of.server).await,
         Command::Templates(of) => listed(ListKind::Templates, of.server).await,
         Command::Call(call) => call::run(&call, &invocation).await,
+        Command::Tasks(tasks) => tasks::run(&tasks, &invocation).await,
         Command::Prompt(prompt) => prompt::run(&prompt, &invocation).await,
         Command::Read(read) => read::run(&read, &invocation).await,
         Command::Trust(trust) => trust::run(&trust, &invocation),

@@ -12,7 +12,7 @@ use crate::invocation::Invocation;
 use crate::output::printable;
 
 /// Facts of the review that have their own row.
-const ROWS: [&str; 4] = ["enabled", "start", "annotations", "pinned"];
+const ROWS: [&str; 5] = ["transport", "enabled", "start", "annotations", "pinned"];
 
 /// A configured server without its secrets: only the names of variables and headers.
 #[derive(Debug, Serialize)]

@@ -15,10 +15,10 @@ use serde::Serialize;
 use super::auth::expiry;
 use crate::args::LoginArgs;
 use crate::exit::Exit;
-use crate::failure::{Failure, needs_authorization};
+use crate::failure::{Failure, join_sentences, needs_authorization};
 use crate::fleet;
 use crate::invocation::Invocation;
-use crate::output::printable;
+use crate::output::{after_command, printable};
 use crate::request::server_ready;
 
 /// Limit for the connect that shows whether the server accepts the login.
@@ -46,12 +46,14 @@ pub(super) async fn run(args: &LoginArgs, invocation: &Invocation<'_>) -> Result
         };
         let limit = invocation.deadline.remaining().unwrap_or(LOGIN_TIMEOUT);
         let account = tokio::select! {
-            account = log_in(&server, &status, args, limit) => account?,
+            // The limit of the login passes at the same time, and is another error.
+            biased;
             () = invocation.deadline.passed() => {
                 let within = invocation.deadline.describe();
                 let message = format!("{}: no login {within}", args.name);
                 return Err(Failure::deadline(message).with_server(&args.name));
             }
+            account = log_in(&server, &status, args, limit) => account?,
         };
         let document = Document {
             server: &args.name,
@@ -124,7 +126,7 @@ async fn is_optional(
     };
     let requested = args.device || args.account.is_some() || !args.scopes.is_empty();
     let accounts = server.accounts().await.map_err(Failure::unexpected)?;
-    let stored = accounts.iter().any(|it| it.account == account);
+    let stored = accounts.logins.iter().any(|it| it.account == account);
     Ok(!refused && !requested && !stored)
 }
 
@@ -144,7 +146,9 @@ async fn check(server: &ServerHandle, before: &ServerStatus) -> Result<(), Failu
     let status = server.status();
     match &status.last_error {
         Some(fault) if status.state == StateName::PermanentlyFailed => {
-            Err(failed(server, &format!("refuses the new login: {fault}")))
+            let problem = format!("refuses the new login: {fault}");
+            let problem = join_sentences([Some(problem), after_command(&status)]);
+            Err(failed(server, &problem))
         }
         _ => Ok(()),
     }
@@ -155,7 +159,7 @@ async fn saved(server: &ServerHandle, record: &CredentialRecord) -> Result<Accou
     let accounts = server.accounts().await.map_err(Failure::unexpected)?;
     let key = &record.key;
     let is_new = |it: &Account| it.account == key.account && it.issuer == key.issuer;
-    let saved = accounts.into_iter().find(is_new);
+    let saved = accounts.logins.into_iter().find(is_new);
     saved.ok_or_else(|| Failure::unexpected("the login was not stored"))
 }
 
@@ -187,6 +191,10 @@ impl Document<'_> {
             Some(left) => format!(" Expires in {left}."),
             None => String::new(),
         };
-        format!("Logged in to {server}{name}{scopes}.{expires}\n")
+        let unused = match account.in_use || account.account.is_empty() {
+            true => String::new(),
+            false => format!(" {server} uses another account: set \"auth.account\" in its entry."),
+        };
+        format!("Logged in to {server}{name}{scopes}.{expires}{unused}\n")
     }
 }

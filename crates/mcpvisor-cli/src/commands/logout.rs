@@ -1,7 +1,10 @@
 //! `logout`: removes a login, and revokes its tokens where the issuer can.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use mcpvisor::auth::LoginError;
-use mcpvisor::auth::mcpvisor_auth::login::Revocation;
+use mcpvisor::auth::mcpvisor_auth::login::{LoggedOut, Revocation};
 use serde::Serialize;
 
 use super::auth::without_starting;
@@ -21,6 +24,8 @@ struct Document<'a> {
     /// The number of logins; one per issuer.
     removed: usize,
     tokens: Vec<Outcome>,
+    /// The files that could not be read, and are removed.
+    unreadable: Vec<PathBuf>,
 }
 
 /// What became of the tokens of one login.
@@ -42,20 +47,33 @@ pub(super) async fn run(args: &LogoutArgs, invocation: &Invocation<'_>) -> Resul
             (None, Ok(account)) => account,
             (None, Err(_)) => String::new(),
         };
-        let revocations = match server.logout(&account).await {
-            Ok(revocations) => revocations,
-            Err(LoginError::NotUsed { .. }) => Vec::new(),
-            Err(error) => return Err(Failure::unexpected(error).with_server(&args.name)),
+        let limit = invocation.deadline.remaining().unwrap_or(Duration::MAX);
+        let logged_out = match server.logout(&account, limit).await {
+            Ok(logged_out) => logged_out,
+            Err(LoginError::NotUsed { .. }) => LoggedOut::default(),
+            Err(error) => return Err(failed(&error, invocation).with_server(&args.name)),
         };
+        let unreadable = logged_out.unreadable.into_iter();
+        let tokens = logged_out.revocations.into_iter().map(Outcome::from);
+        let tokens: Vec<Outcome> = tokens.collect();
         let document = Document {
             server: &args.name,
             account,
-            removed: revocations.len(),
-            tokens: revocations.into_iter().map(Outcome::from).collect(),
+            removed: tokens.len(),
+            tokens,
+            unreadable: unreadable.map(|file| file.path).collect(),
         };
         invocation.output.result(&document, || document.render())
     })
     .await
+}
+
+/// A logout that failed: nothing, or not everything, was removed.
+fn failed(error: &LoginError, invocation: &Invocation<'_>) -> Failure {
+    match invocation.deadline.remaining() {
+        Some(Duration::ZERO) => Failure::deadline(error),
+        Some(_) | None => Failure::unexpected(error),
+    }
 }
 
 impl From<Revocation> for Outcome {
@@ -75,7 +93,7 @@ impl Document<'_> {
             "" => self.server.to_owned(),
             account => format!("{} as {}", self.server, printable(account)),
         };
-        if self.tokens.is_empty() {
+        if self.tokens.is_empty() && self.unreadable.is_empty() {
             return format!("Not logged in to {server}.\n");
         }
         let text = |outcome: &Outcome| match outcome {
@@ -88,7 +106,11 @@ impl Document<'_> {
                 printable(problem)
             ),
         };
-        let outcomes: Vec<String> = self.tokens.iter().map(text).collect();
+        let unreadable = self.unreadable.iter().map(|file| {
+            let file = printable(&file.to_string_lossy());
+            format!("Removed {file}, which could not be read: its tokens could not be revoked.")
+        });
+        let outcomes: Vec<String> = self.tokens.iter().map(text).chain(unreadable).collect();
         format!("Logged out of {server}. {}\n", outcomes.join(" "))
     }
 }

@@ -15,6 +15,7 @@ mod logout;
 mod prompt;
 mod read;
 mod status;
+mod tasks;
 mod trust;
 mod watch;
 

@@ -129,6 +129,8 @@ fn changed_status(runtime: &Runtime, event: &Event) -> Option<ServerStatus> {
         }
         EventKind::CatalogChanged { .. }
         | EventKind::ActorRestarted { .. }
+        | EventKind::LoginUnsaved(_)
+        | EventKind::LoginSaved
         | EventKind::Added
         | EventKind::InstanceAdded => Some(status),
         _ => None,

@@ -37,14 +37,17 @@ pub(crate) fn action_text(server: &str, action: &Action) -> String {
     sentence(&instruction)
 }
 
-/// A status as JSON shows it: with the action in terms of the command line.
+/// A status as JSON shows it: with the actions in terms of the command line.
 pub(crate) fn with_action_text(mut status: ServerStatus, action: Option<String>) -> ServerStatus {
     status.action = action.map(Action::Custom);
+    if let Some(unsaved) = &mut status.unsaved_login {
+        unsaved.action = Action::Custom(action_text(status.name.as_str(), &unsaved.action));
+    }
     status
 }
 
 /// A fragment as a sentence.
-fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|first| first.to_ascii_uppercase());
     let text: String = first.into_iter().chain(chars).collect();

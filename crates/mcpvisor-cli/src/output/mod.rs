@@ -14,7 +14,9 @@ mod table;
 mod text_format;
 mod wrap;
 
-pub(crate) use action_text::{action_text, after_command, status_action, with_action_text};
+pub(crate) use action_text::{
+    action_text, after_command, sentence, status_action, with_action_text,
+};
 pub(crate) use attachments::{Attachments, probe_writable};
 pub(crate) use diagnostic::Diagnostic;
 

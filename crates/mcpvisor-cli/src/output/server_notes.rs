@@ -1,8 +1,8 @@
-//! Notes on a server beside its state: stray output, held-back tools, findings.
+//! Notes on a server beside its state: stray output, unsaved logins, held-back tools, findings.
 
 use mcpvisor::{Event, ListKind, ServerHandle, ServerStatus, StateName};
 
-use super::suggest_command;
+use super::{action_text, suggest_command};
 
 /// Lines of stderr in a message.
 const MAX_STDERR_LINES: usize = 5;
@@ -71,6 +71,15 @@ impl Note {
     pub(crate) fn into_sentence(self) -> String {
         format!("{}. {}", self.text, self.action)
     }
+}
+
+/// A login that exists only in memory.
+pub(crate) fn unsaved_login(status: &ServerStatus) -> Option<Note> {
+    let unsaved = status.unsaved_login.as_ref()?;
+    Some(Note {
+        text: format!("the renewed login could not be saved ({})", unsaved.problem),
+        action: action_text(status.name.as_str(), &unsaved.action),
+    })
 }
 
 /// Tools that wait for approval.

@@ -76,6 +76,15 @@ impl Output {
         }
     }
 
+    /// Prints a line about the progress of the command to stderr. With JSON it is a log line.
+    pub(crate) fn notice(&self, text: &str) {
+        if self.json {
+            tracing::info!("{text}");
+        } else {
+            let _ = writeln!(io::stderr(), "{}", printable(text));
+        }
+    }
+
     /// Prints a warning to stderr. With JSON it is a log line, so that stderr holds only errors by
     /// default.
     pub(crate) fn warning(&self, text: &str) {

@@ -96,6 +96,22 @@ impl<'a> SingleRequest<'a> {
         prepare: impl AsyncFnOnce(Context<'_>) -> Result<Prepared<R>, Failure>,
         render: impl FnOnce(&R, &Attachments) -> (String, Exit) + Send + 'static,
     ) -> Result<Exit, Failure> {
+        self.run_with(invocation, prepare, IntoFuture::into_future, render)
+            .await
+    }
+
+    /// The same with another way to send the request.
+    pub(crate) async fn run_with<R, T, F>(
+        self,
+        invocation: &Invocation<'_>,
+        prepare: impl AsyncFnOnce(Context<'_>) -> Result<Prepared<R>, Failure>,
+        send: impl FnOnce(Request<R>) -> F,
+        render: impl FnOnce(&T, &Attachments) -> (String, Exit) + Send + 'static,
+    ) -> Result<Exit, Failure>
+    where
+        T: Serialize + Send + 'static,
+        F: Future<Output = Result<T, CallError>>,
+    {
         let (pending, output) = (self.pending, invocation.output);
         let deadlines = RequestDeadlines::new(&self.config, invocation.deadline);
         let bar = SharedBar::default();
@@ -119,7 +135,7 @@ impl<'a> SingleRequest<'a> {
                 .await?;
                 let request = deadlines.apply(request, prompter.can_ask());
                 pending.sent.set(true);
-                let result = progress.during(request.into_future()).await;
+                let result = progress.during(send(request)).await;
                 let result = result.map_err(|error| {
                     let error = deadlines.restore_timeout(error);
                     with_usage(error, usage.as_deref(), &server)
@@ -142,6 +158,10 @@ fn with_usage(error: CallError, usage: Option<&str>, server: &ServerHandle) -> F
         CallError::Answered { error, .. } if error.code == ErrorCode::INVALID_PARAMS
     );
     let failure = match &error {
+        // A login would not help.
+        CallError::Refused {
+            retry_in: Some(_), ..
+        } => error.into(),
         CallError::Refused {
             class: FaultClass::Authorization,
             ..

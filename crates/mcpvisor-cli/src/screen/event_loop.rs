@@ -309,6 +309,11 @@ fn describe(event: &Event) -> Option<(Tone, String)> {
             )
         }
         EventKind::ActorRestarted { problem } => (Tone::Bad, format!("actor restarted: {problem}")),
+        EventKind::LoginUnsaved(unsaved) => {
+            let text = format!("the renewed login could not be saved: {}", unsaved.problem);
+            (Tone::Bad, text)
+        }
+        EventKind::LoginSaved => (Tone::Good, "the login is saved".to_owned()),
         EventKind::Added | EventKind::InstanceAdded => (Tone::Plain, "added".to_owned()),
         EventKind::Removed | EventKind::InstanceRemoved => (Tone::Plain, "removed".to_owned()),
         _ => return None,

@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::model::{Mode, Model, Order, StoryLine, Tone};
 use super::server_row::{attempts, attempts_in_words, calls, catalog};
-use crate::output::server_notes::instance_name;
+use crate::output::server_notes::{self, Note, instance_name};
 use crate::output::{ColorMode, counted, cut, printable, status_action};
 
 /// Narrower screens show only names, states and errors.
@@ -295,16 +295,30 @@ fn facts(row: &ServerStatus, model: &Model, paint: Paint, now: Instant) -> Vec<L
     if row.restarts > 0 {
         fact("restarts", row.restarts.to_string(), plain);
     }
-    fact("last error", last_error(row), paint.color(Color::Red));
+    fact("last error", fault(row), paint.color(Color::Red));
     let action = status_action(row);
     fact("action", action.unwrap_or_default(), plain);
+    let unsaved = server_notes::unsaved_login(row).map(Note::into_sentence);
+    fact(
+        "login",
+        unsaved.unwrap_or_default(),
+        paint.color(Color::Red),
+    );
     lines
 }
 
-fn last_error(row: &ServerStatus) -> String {
+fn fault(row: &ServerStatus) -> String {
     row.last_error
         .as_ref()
         .map_or_else(String::new, ToString::to_string)
+}
+
+/// The last fault, else what else is wrong.
+fn last_error(row: &ServerStatus) -> String {
+    match (fault(row), server_notes::unsaved_login(row)) {
+        (fault, Some(note)) if fault.is_empty() => note.text,
+        (fault, _) => fault,
+    }
 }
 
 /// The keys, or the result of the last command.
@@ -372,7 +386,7 @@ mod tests {
     use std::time::Duration;
 
     use mcpvisor::rmcp::model::Implementation;
-    use mcpvisor::{Action, Fault, FaultClass, StateName};
+    use mcpvisor::{Action, Fault, FaultClass, StateName, UnsavedLogin};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -477,6 +491,23 @@ mod tests {
             let many = screen.lines().filter(|line| line.contains('乳'));
             assert_eq!(many.count(), 1, "{screen}");
         }
+    }
+
+    #[test]
+    fn a_login_that_is_not_saved_is_shown_in_the_list_and_with_what_to_do() {
+        let now = Instant::now();
+        let mut model = fleet(now);
+        let mut row = model.current().unwrap().clone();
+        let action = Action::Custom("free space in /state; otherwise log in again".to_owned());
+        row.unsaved_login = Some(UnsavedLogin::new("No space left on device", action));
+        model.set_rows(vec![row]);
+        let why = "the renewed login could not be saved (No space left on device)";
+        let list = render(&model, 160, 24, now);
+        assert!(list.contains(why), "{list}");
+        model.key(Key::Enter);
+        let detail = render(&model, 160, 24, now);
+        let action = "Free space in /state; otherwise log in again.";
+        assert!(detail.contains(&format!("{why}. {action}")), "{detail}");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 )]
 
 pub mod pty;
+pub mod world;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! Authorization: a refused credential is renewed once for all calls, which are then sent again.
 //!
+//! Calls that arrive meanwhile stay in the queue: they would be refused, which costs their one retry.
 //! A 401 never touches the session: it causes no reconnect, uses no budget and is no soft failure.
 //! Renewing, storing and attaching credentials is up to the credential layer; the machine knows only
 //! their revisions.
@@ -17,19 +18,29 @@ use crate::policy::retry::RequestFailure;
 pub(super) struct Authorization {
     /// The newest credential.
     newest: CredentialRevision,
-    /// The newest credential that the server refused.
-    refused: CredentialRevision,
+    /// The newest credential that the server refused; `None` if it refused none.
+    refused: Option<CredentialRevision>,
     /// The last connection on which a credential was refused.
     refused_on: Generation,
-    /// The refused credential of the renewal in progress.
-    renewing: Option<CredentialRevision>,
+    renewal: Renewal,
     /// The newest credential when the last connection was opened.
     connected_with: CredentialRevision,
 }
 
+/// The renewal in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Renewal {
+    #[default]
+    None,
+    /// Of this refused credential.
+    Of(CredentialRevision),
+    /// Of a credential of another transport. Its result says nothing about those in use.
+    Outdated,
+}
+
 impl Authorization {
     pub(super) fn note_refusal(&mut self, generation: Generation, credential: CredentialRevision) {
-        self.refused = self.refused.max(credential);
+        self.refused = self.refused.max(Some(credential));
         self.refused_on = generation;
         self.newest = self.newest.max(credential);
     }
@@ -41,14 +52,22 @@ impl Authorization {
     /// The server is reached in another way, with other credentials.
     pub(super) fn forget_credentials(&mut self) {
         *self = Self {
-            renewing: self.renewing,
+            renewal: match self.renewal {
+                Renewal::None => Renewal::None,
+                Renewal::Of(_) | Renewal::Outdated => Renewal::Outdated,
+            },
             ..Self::default()
         };
     }
 
     /// Whether a credential is in use that the server did not refuse.
     fn is_usable(&self) -> bool {
-        self.newest > self.refused
+        self.refused.is_none_or(|refused| self.newest > refused)
+    }
+
+    /// Whether calls wait for the renewal of the credential in use, which the server refused.
+    pub(super) fn holds_calls(&self) -> bool {
+        matches!(self.renewal, Renewal::Of(_)) && !self.is_usable()
     }
 
     /// Whether a connection that was opened may have used an older credential than the one in use.
@@ -75,12 +94,12 @@ impl Machine {
     /// Requests a renewal, unless one is in progress, a newer credential is in use already, or none is
     /// needed.
     pub(super) fn request_renewal(&mut self) {
-        let refused = self.authorization.refused;
-        if self.authorization.renewing.is_none()
+        if let Some(refused) = self.authorization.refused
+            && self.authorization.renewal == Renewal::None
             && !self.authorization.is_usable()
             && self.needs_credential()
         {
-            self.authorization.renewing = Some(refused);
+            self.authorization.renewal = Renewal::Of(refused);
             self.emit(Effect::RenewCredential { refused });
         }
     }
@@ -113,10 +132,10 @@ impl Machine {
     /// The renewal in progress ended well. If the server refused the new credential already, before
     /// this report, the calls wait for the next one.
     pub(super) fn credential_renewed(&mut self, now: Now, credential: CredentialRevision) {
-        let renewed = self.authorization.renewing.take();
-        let is_new = self.note_credential(credential);
+        let renewal = std::mem::take(&mut self.authorization.renewal);
+        let is_new = renewal != Renewal::Outdated && self.note_credential(credential);
         // A renewal that brings nothing newer than it should replace is not repeated.
-        let brought_nothing = renewed.is_some_and(|refused| credential <= refused);
+        let brought_nothing = matches!(renewal, Renewal::Of(refused) if credential <= refused);
         if self.authorization.is_usable() || brought_nothing {
             self.release_refused_calls(now);
         } else {
@@ -144,18 +163,22 @@ impl Machine {
 
     /// The renewal in progress failed. That says nothing about a newer credential.
     pub(super) fn renewal_failed(&mut self, now: Now, failure: RenewalFailure) {
-        let Some(refused) = self.authorization.renewing.take() else {
+        let renewal = std::mem::take(&mut self.authorization.renewal);
+        if renewal == Renewal::None {
             return;
-        };
+        }
+        let newest_refused = self.authorization.refused.map_or(renewal, Renewal::Of);
         if self.authorization.is_usable() {
             self.release_refused_calls(now);
-        } else if refused < self.authorization.refused {
+        } else if renewal != newest_refused {
             self.request_renewal();
         } else {
             match failure {
                 RenewalFailure::Transient(fault) => self.refuse_waiting_calls(&fault),
                 RenewalFailure::Permanent(failure) => self.renewal_failed_permanently(failure),
             }
+            // The others are sent with the credential that there is.
+            self.start_queued_calls(now);
         }
     }
 

@@ -16,7 +16,10 @@ impl Machine {
     pub(super) fn admit_call(&mut self, now: Now, new: NewCall) {
         let until = later(now.at, self.settings.timeouts.reconnect_wait);
         let (open, until) = match &self.state {
-            State::Connected(live) => (live.accepts_calls(), None),
+            State::Connected(live) => {
+                let open = live.accepts_calls() && !self.authorization.holds_calls();
+                (open, None)
+            }
             State::Connecting(_) | State::Sleeping(_) => (false, None),
             State::Reconnecting(_) => (false, Some(until)),
             State::Disconnected(_) if self.settings.budget.wake_on_call => (false, Some(until)),
@@ -115,12 +118,15 @@ impl Machine {
         }
     }
 
-    /// Starts queued calls up to the limit of calls in flight. A call whose deadline passed while a
-    /// tick was late is not started.
+    /// Starts queued calls up to the limit of calls in flight, unless they wait for a credential. A
+    /// call whose deadline passed while a tick was late is not started.
     pub(super) fn start_queued_calls(&mut self, now: Now) {
         let Some(generation) = self.accepting_generation() else {
             return;
         };
+        if self.authorization.holds_calls() {
+            return;
+        }
         while let Some((client, id)) = self.admission.next() {
             let Some(call) = self.calls.get(id) else {
                 self.admission.finish(client);

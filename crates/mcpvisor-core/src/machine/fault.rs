@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -34,6 +35,9 @@ pub struct Fault {
     pub stderr: Option<Arc<str>>,
     /// The scopes that a login has to request, if the server named them.
     pub scopes: Vec<String>,
+    /// When a retry may help, if nothing has to be done before: the issuer cannot renew a login for
+    /// now.
+    pub retry_in: Option<Duration>,
 }
 
 impl Fault {
@@ -47,6 +51,7 @@ impl Fault {
             message,
             stderr: None,
             scopes: Vec::new(),
+            retry_in: None,
         }
     }
 
@@ -54,6 +59,13 @@ impl Fault {
     #[must_use]
     pub fn with_scopes(mut self, scopes: Vec<String>) -> Self {
         self.scopes = scopes;
+        self
+    }
+
+    /// Adds when a retry may help.
+    #[must_use]
+    pub fn with_retry_in(mut self, retry_in: Duration) -> Self {
+        self.retry_in = Some(retry_in);
         self
     }
 

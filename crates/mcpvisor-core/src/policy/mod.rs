@@ -14,3 +14,4 @@ pub mod rate_limit;
 pub mod request_routing;
 pub mod retry;
 pub mod session_evidence;
+pub mod task_polling;

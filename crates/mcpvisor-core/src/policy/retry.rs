@@ -10,7 +10,8 @@ use serde::Serialize;
 use crate::ids::CredentialRevision;
 use crate::settings::{RetrySettings, ServerSettings};
 
-/// Retries of one request, all layers together.
+/// Retries of one request, all layers together. Following a redirect and answering a demand for a nonce
+/// are parts of one sending.
 pub const MAX_RETRIES: u8 = 1;
 
 /// The default of [`BackoffSettings::max_retry_after`](crate::settings::BackoffSettings).

@@ -48,6 +48,28 @@ impl SessionEvidence {
         }
     }
 
+    /// The evidence of the reply to a message that was sent to the endpoint of a session (HTTP+SSE), whose
+    /// address is the session. Replies to requests come on another way, so the text of a refusal is never a
+    /// tool's.
+    ///
+    /// ```
+    /// use mcpvisor_core::session_evidence::SessionEvidence;
+    ///
+    /// let text = Some("No transport found for sessionId");
+    /// assert_eq!(SessionEvidence::of_endpoint(400, text), SessionEvidence::Certain);
+    /// assert_eq!(SessionEvidence::of_endpoint(400, Some("Parse error")), SessionEvidence::None);
+    /// ```
+    pub fn of_endpoint(status: u16, text: Option<&str>) -> Self {
+        let mentions_session = |text: &str| {
+            text.len() <= MAX_SEARCHED_TEXT && text.to_ascii_lowercase().contains("session")
+        };
+        match status {
+            404 | 410 => Self::Certain,
+            400 if text.is_some_and(mentions_session) => Self::Certain,
+            _ => Self::None,
+        }
+    }
+
     /// Whether the reply to a ping with this evidence confirms the loss. A ping runs no tool, so a text is
     /// enough.
     pub fn confirms_loss(self) -> bool {
@@ -124,6 +146,28 @@ mod tests {
             }
             assert_eq!(SessionEvidence::of(404, text), SessionEvidence::Certain);
         }
+    }
+
+    #[test]
+    fn an_endpoint_that_is_gone_is_a_lost_session() {
+        use SessionEvidence::{Certain, None as No};
+        for (status, text, evidence) in [
+            (404, Some("Could not find session"), Certain),
+            (404, None, Certain),
+            (410, None, Certain),
+            (400, Some("Invalid session ID"), Certain),
+            (400, Some("No transport found for sessionId"), Certain),
+            (400, Some("Could not parse message"), No),
+            (400, None, No),
+            (202, Some("Session not found"), No),
+            (401, Some("session expired"), No),
+            (500, Some("session expired"), No),
+        ] {
+            let found = SessionEvidence::of_endpoint(status, text);
+            assert_eq!(found, evidence, "{status} {text:?}");
+        }
+        let long = format!("session{}", "!".repeat(MAX_SEARCHED_TEXT));
+        assert_eq!(SessionEvidence::of_endpoint(400, Some(&long)), No);
     }
 
     #[test]

@@ -52,6 +52,47 @@ impl Glob {
             (pattern, rest) = (star.clone(), taken.clone());
         }
     }
+
+    /// The parts of the pattern that are left for what follows a text, one for each way in which the
+    /// rest of the pattern matches the text.
+    fn left_after(&self, text: &str) -> Vec<&str> {
+        let mut left = vec![&*self.0];
+        for c in text.chars() {
+            let mut next = Vec::new();
+            for mut pattern in left {
+                // A star takes the character and stays, or ends before it.
+                while let Some(behind) = pattern.strip_prefix('*') {
+                    next.push(pattern);
+                    pattern = behind;
+                }
+                let mut behind = pattern.chars();
+                if behind
+                    .next()
+                    .is_some_and(|wanted| wanted == '?' || wanted == c)
+                {
+                    next.push(behind.as_str());
+                }
+            }
+            next.sort_unstable_by_key(|pattern| pattern.len());
+            next.dedup_by_key(|pattern| pattern.len());
+            left = next;
+        }
+        left
+    }
+
+    /// Whether the pattern matches a text that begins so.
+    fn matches_some(&self, start: &str) -> bool {
+        !self.left_after(start).is_empty()
+    }
+
+    /// Whether the pattern matches every longer text that begins so.
+    fn matches_all(&self, start: &str) -> bool {
+        let takes_all = |left: &&str| {
+            let singles = left.matches('?').count();
+            singles <= 1 && left.contains('*') && left.chars().all(|c| c == '*' || c == '?')
+        };
+        self.left_after(start).iter().any(takes_all)
+    }
 }
 
 /// Which names pass: those that match a pattern of `allow`, or all if there is none, except those that
@@ -113,6 +154,12 @@ impl Filter {
     /// Whether this name passes.
     pub fn passes(&self, name: &str) -> bool {
         self.check(name).is_ok()
+    }
+
+    /// Whether a longer name that begins so may pass. False only if none passes.
+    pub fn may_pass(&self, start: &str) -> bool {
+        let allowed = self.allow.is_empty() || self.allow.iter().any(|it| it.matches_some(start));
+        allowed && !self.deny.iter().any(|glob| glob.matches_all(start))
     }
 
     /// Whether this name passes, or why not.
@@ -206,11 +253,33 @@ mod tests {
             let allowed = allow.is_empty() || allow.iter().any(|it| matched(it));
             prop_assert_eq!(Filter::from_patterns(&patterns).passes(&name), allowed && !denied);
         }
+
+        #[test]
+        fn a_name_that_passes_may_pass_by_each_of_its_starts(
+            patterns in proptest::collection::vec("!?[ab?*]{0,4}", 0..5), name in "[ab]{1,5}", at in 0_usize..5,
+        ) {
+            let filter = Filter::from_patterns(&patterns);
+            let start = &name[..at.min(name.len() - 1)];
+            prop_assert!(!filter.passes(&name) || filter.may_pass(start), "{start}");
+            let glob = Glob::new(patterns.concat());
+            prop_assert!(!glob.matches(&name) || glob.matches_some(start));
+            prop_assert!(glob.matches(&name) || !glob.matches_all(start));
+        }
+    }
+
+    #[test]
+    fn a_filter_knows_of_a_server_whether_any_of_its_tools_may_pass() {
+        let filter = Filter::from_patterns(["git*__*", "*__read", "!github__*", "!gitlab__?*"]);
+        assert!(filter.may_pass("gitea__") && filter.may_pass("files__"));
+        assert!(!filter.may_pass("github__") && !filter.may_pass("gitlab__"));
+        assert!(!Filter::from_patterns(["git__*"]).may_pass("files__"));
+        assert!(Filter::default().may_pass("files__"));
     }
 
     #[test]
     fn a_pattern_of_many_stars_is_matched_quickly() {
         let pattern = Glob::new("*a".repeat(60) + "b");
         assert!(!pattern.matches(&"a".repeat(4_000)));
+        assert!(pattern.matches_some(&"a".repeat(4_000)));
     }
 }

@@ -63,8 +63,12 @@ pub fn exposed_prefix(server: &ServerName) -> String {
 /// # Ok::<(), mcpvisor_core::InvalidServerName>(())
 /// ```
 pub fn may_expose(server: &ServerName, exposed: &str) -> bool {
-    let full = [server.as_str(), SEPARATOR].concat();
-    exposed.starts_with(&cleaned(&full))
+    exposed.starts_with(&exposed_start(server))
+}
+
+/// What the exposed names of a server's tools begin with. Those of another server may begin with it too.
+pub fn exposed_start(server: &ServerName) -> String {
+    cleaned(&[server.as_str(), SEPARATOR].concat())
 }
 
 fn altered(full: &str, server: &str, tool: &str) -> String {

@@ -10,11 +10,14 @@ use super::model::{Model, Place, Step};
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     pub newest: CredentialRevision,
-    pub refused: CredentialRevision,
+    /// The newest that the server refused.
+    pub refused: Option<CredentialRevision>,
     /// The connection on which one was last refused.
     pub refused_on: Generation,
     /// The refused credential of the renewal in progress.
     pub renewing: Option<CredentialRevision>,
+    /// That renewal is for another transport.
+    pub is_outdated: bool,
     /// The newest one when the last connection was opened.
     pub connected_with: CredentialRevision,
 }
@@ -22,11 +25,31 @@ pub struct Credentials {
 impl Credentials {
     /// Whether there is one that the server did not refuse.
     pub fn is_usable(&self) -> bool {
-        self.newest > self.refused
+        self.refused.is_none_or(|refused| self.newest > refused)
+    }
+
+    /// Whether a call would be sent with a credential that was refused and is being renewed.
+    pub fn holds_calls(&self) -> bool {
+        self.renewing.is_some() && !self.is_outdated && !self.is_usable()
+    }
+
+    /// The server is reached in another way, with other credentials.
+    pub fn forget(&mut self) {
+        *self = Self {
+            renewing: self.renewing,
+            is_outdated: self.renewing.is_some(),
+            ..Self::default()
+        };
+    }
+
+    /// The renewal in progress ended: whether it is for another transport, and what it should
+    /// replace.
+    fn end_renewal(&mut self) -> (bool, Option<CredentialRevision>) {
+        (std::mem::take(&mut self.is_outdated), self.renewing.take())
     }
 
     fn note_refusal(&mut self, on: Generation, credential: CredentialRevision) {
-        self.refused = self.refused.max(credential);
+        self.refused = self.refused.max(Some(credential));
         self.newest = self.newest.max(credential);
         self.refused_on = on;
     }
@@ -76,7 +99,13 @@ impl Model {
     }
 
     pub fn credential_renewed(&mut self, step: &mut Step<'_>, credential: CredentialRevision) {
-        let renewed = self.credentials.renewing.take();
+        let (is_outdated, renewed) = self.credentials.end_renewal();
+        if is_outdated {
+            if self.credentials.is_usable() {
+                self.release_refused(step);
+            }
+            return;
+        }
         self.credential_changed(step, credential);
         if renewed.is_some_and(|refused| credential <= refused) {
             self.release_refused(step);
@@ -98,12 +127,13 @@ impl Model {
     }
 
     pub fn renewal_failed(&mut self, step: &mut Step<'_>, failure: &RenewalFailure) {
-        let Some(refused) = self.credentials.renewing.take() else {
+        let (is_outdated, renewed) = self.credentials.end_renewal();
+        if renewed.is_none() {
             return;
-        };
+        }
         if self.credentials.is_usable() {
             self.release_refused(step);
-        } else if refused >= self.credentials.refused {
+        } else if !is_outdated && renewed >= self.credentials.refused {
             step.refuses = true;
             let live = self.connection.as_ref().map(|it| it.generation)
                 == Some(self.credentials.refused_on)
@@ -134,7 +164,7 @@ impl Model {
     pub fn renews(&mut self, refused: CredentialRevision) {
         let credentials = &mut self.credentials;
         assert_eq!(credentials.renewing, None, "two renewals at once");
-        assert_eq!(refused, credentials.refused);
+        assert_eq!(Some(refused), credentials.refused);
         assert!(!credentials.is_usable(), "a newer credential is in use");
         credentials.renewing = Some(refused);
         let awaited = self.open.values().any(|call| call.awaits_credential);

@@ -196,6 +196,7 @@ impl Model {
             listed || !self.settings.listing.before_calls,
             "the tools were not listed before {id}"
         );
+        let held = self.credentials.holds_calls();
         let call = self
             .open
             .get_mut(&id)
@@ -212,6 +213,7 @@ impl Model {
         let paused = call.paused_until.take().is_some_and(|until| now < until);
         assert!(!paused, "{id} is sent during its pause");
         assert!(!call.awaits_credential, "{id} is sent before the renewal");
+        assert!(!held, "{id} is sent with a refused credential");
         if retried {
             assert!(call.may_repeat, "{id} must not be sent twice");
             assert_eq!(call.lost, 1, "{id} is retried twice");

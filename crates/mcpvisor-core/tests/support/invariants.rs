@@ -89,11 +89,13 @@ impl Model {
         }
     }
 
-    /// No call is queued below the limit of calls in flight, unless it waits for the list of tools.
+    /// No call is queued below the limit of calls in flight, unless it waits for the list of tools or
+    /// a credential.
     fn limit_is_used(&self, now: Instant) {
         let connection = self.connection.as_ref().expect("connected");
         let unlisted = self.settings.listing.before_calls && !connection.listed;
         if unlisted
+            || self.credentials.holds_calls()
             || !connection.is_open()
             || self.in_flight() == self.settings.admission.in_flight
         {

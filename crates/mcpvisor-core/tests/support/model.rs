@@ -356,10 +356,7 @@ impl Model {
                 self.outdated = self.newest;
                 self.free = false;
                 self.other_era_tried = false;
-                self.credentials = Credentials {
-                    renewing: self.credentials.renewing,
-                    ..Credentials::default()
-                };
+                self.credentials.forget();
             }
             Input::Shutdown { .. } => self.stopping = true,
             Input::Tick => {

@@ -40,6 +40,22 @@ fn a_written_file_is_read_back_and_a_missing_file_is_none() {
 }
 
 #[test]
+fn a_folder_is_writable_if_a_file_can_be_written_and_nothing_is_left() {
+    let root = folder("writable");
+    let state = StateDir::new(&root);
+    state.check_writable("credentials", 4_096).unwrap();
+    assert!(!root.exists(), "no folder is created");
+    fs::create_dir_all(root.join("credentials")).unwrap();
+    state.check_writable("credentials", 4_096).unwrap();
+    let left = fs::read_dir(root.join("credentials")).unwrap().count();
+    assert_eq!(left, 0);
+    fs::write(root.join("file"), b"no folder").unwrap();
+    let error = state.check_writable("file", 4_096).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+    fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
 fn a_temporary_file_of_a_dead_process_is_removed_by_the_next_run() {
     let root = folder("temp-files");
     let (old, new) = (root.join(".7.0.tmp"), root.join(".7.1.tmp"));

@@ -21,6 +21,7 @@ pub(super) struct Authorization {
     challenge: String,
     scopes: Vec<String>,
     resource: Option<String>,
+    jkt: Option<String>,
 }
 
 /// A request that waits for the login page, and the faults that apply to its callback.
@@ -106,6 +107,7 @@ fn check(shared: &Shared, form: &Form) -> Result<Authorization, WireReply> {
         challenge: form.get("code_challenge").unwrap_or_default().to_owned(),
         scopes,
         resource,
+        jkt: form.get("dpop_jkt").map(str::to_owned),
     })
 }
 
@@ -172,11 +174,13 @@ fn issue_code(shared: &Shared, asked: Authorization, account: &str) -> String {
         scopes: asked.scopes,
         resource: asked.resource,
         family: ledger.new_family(),
+        jkt: None,
     };
     let issued = Code {
         info,
         redirect_uri: asked.redirect_uri,
         challenge: asked.challenge,
+        jkt: asked.jkt,
         used: false,
     };
     ledger.codes.insert(code.clone(), issued);

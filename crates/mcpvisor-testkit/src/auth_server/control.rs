@@ -126,7 +126,7 @@ fn state(shared: &Shared) -> Value {
         let codes: Vec<String> = devices.map(|device| device.user_code.clone()).collect();
         (ledger.counters, codes)
     };
-    let injected = shared.faults().injected();
+    let injected = shared.faults().taken();
     let record = shared.record();
     let mut endpoints = json!({});
     for request in &record.requests {

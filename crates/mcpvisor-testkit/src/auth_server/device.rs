@@ -8,13 +8,12 @@ use super::authorize::requested_scopes;
 use super::client::Client;
 use super::client_auth::ClientAuth;
 use super::endpoint::Endpoint;
-use super::fault_queue::Faults;
 use super::form::{Form, with_query};
 use super::grants::RefreshToken;
 use super::ledger::{TokenInfo, fresh};
 use super::page;
 use super::service::{Reply, Shared, error};
-use super::token::issue;
+use super::token::{TokenRequest, issue};
 use crate::http_server::WireReply;
 
 /// Lifetime of a device code, in seconds.
@@ -60,6 +59,7 @@ pub(super) fn start(shared: &Shared, form: &Form, client_auth: &ClientAuth) -> R
             scopes,
             resource,
             family,
+            jkt: None,
         },
         decision: Decision::Pending,
         interval: Duration::from_secs(options.device_interval),
@@ -82,11 +82,11 @@ pub(super) fn start(shared: &Shared, form: &Form, client_auth: &ClientAuth) -> R
 }
 
 /// The token request of a device.
-pub(super) fn poll(shared: &Shared, client: &Client, form: &Form, faults: &Faults) -> Reply {
+pub(super) fn poll(shared: &Shared, client: &Client, request: &TokenRequest<'_>) -> Reply {
     let refused = |code: &str| Err(error(400, code, "the device flow"));
     let options = shared.options();
     let mut ledger = shared.ledger();
-    let code = form.get("device_code").unwrap_or_default();
+    let code = request.form.get("device_code").unwrap_or_default();
     let of_client = |device: &Device| device.code == code && device.info.client_id == client.id;
     let Some(number) = ledger.devices.iter().position(of_client) else {
         return refused("invalid_grant");
@@ -106,7 +106,7 @@ pub(super) fn poll(shared: &Shared, client: &Client, form: &Form, faults: &Fault
         Decision::Approved => {
             let info = ledger.devices.remove(number).info;
             let new = RefreshToken::New;
-            Ok(issue(&options, &mut ledger, faults, info, new))
+            Ok(issue(&options, &mut ledger, request, info, new))
         }
     }
 }

@@ -53,6 +53,8 @@ pub enum AuthFault {
     Created,
     /// Sends the token type `mac`.
     MacToken,
+    /// Issues a bearer token, although the request proved the possession of a key.
+    BearerToken,
     /// Issues an access token that has expired already, and announces the usual lifetime.
     ExpiredAtOnce,
     /// Grants only these scopes, separated by spaces.
@@ -90,6 +92,10 @@ pub enum AuthFault {
     /// Sends `error=access_denied`.
     AccessDenied,
 
+    // Of the protected server and the token endpoint.
+    /// Refuses the nonce of every proof.
+    RefuseNonces,
+
     // Of the protected server.
     /// Answers 401 to every token.
     RefuseTokens,
@@ -126,6 +132,7 @@ const FAULTS: &[(&str, Option<FaultValue>, &str)] = &[
     ("no-expires-in", None, "sends no expires_in"),
     ("created", None, "answers with status 201"),
     ("mac-token", None, "sends the token type mac"),
+    ("bearer-token", None, "issues a bearer token, although the request has a proof"),
     ("expired-at-once", None, "issues an access token that has expired already"),
     ("reduced-scope", Some(("SCOPES", "mcp")), "grants only these scopes"),
     ("wrong-issuer", None, "names another issuer in the metadata"),
@@ -139,6 +146,7 @@ const FAULTS: &[(&str, Option<FaultValue>, &str)] = &[
     ("wrong-state", None, "sends another state to the callback"),
     ("mix-up", Some(("ISSUER CODE", "http://127.0.0.1:1 code")), "sends the code and the iss of another issuer"),
     ("access-denied", None, "sends error=access_denied to the callback"),
+    ("refuse-nonces", None, "refuses the nonce of every proof"),
     ("refuse-tokens", None, "the protected server answers 401 to every token"),
     ("wrong-resource", None, "the protected server's metadata name another resource"),
     ("other-issuer", Some(("ISSUER", "http://127.0.0.1:1")), "the protected server's metadata name this issuer"),
@@ -200,6 +208,7 @@ fn parse(name: &str, value: &str) -> Option<AuthFault> {
         "no-expires-in" => AuthFault::NoExpiresIn,
         "created" => AuthFault::Created,
         "mac-token" => AuthFault::MacToken,
+        "bearer-token" => AuthFault::BearerToken,
         "expired-at-once" => AuthFault::ExpiredAtOnce,
         "reduced-scope" => AuthFault::ReducedScope(text()),
         "wrong-issuer" => AuthFault::WrongIssuer,
@@ -217,6 +226,7 @@ fn parse(name: &str, value: &str) -> Option<AuthFault> {
             AuthFault::MixUp { issuer, code }
         }
         "access-denied" => AuthFault::AccessDenied,
+        "refuse-nonces" => AuthFault::RefuseNonces,
         "refuse-tokens" => AuthFault::RefuseTokens,
         "wrong-resource" => AuthFault::WrongResource,
         "other-issuer" => AuthFault::OtherIssuer(text()),
@@ -245,6 +255,7 @@ impl AuthFault {
             | Self::NoExpiresIn
             | Self::Created
             | Self::MacToken
+            | Self::BearerToken
             | Self::ExpiredAtOnce
             | Self::ReducedScope(_) => &[Endpoint::Token],
             Self::Redirect(_)
@@ -262,6 +273,7 @@ impl AuthFault {
             | Self::MixUp { .. }
             | Self::AccessDenied => &[Endpoint::Authorize],
             Self::UnexpectedIss => &[Endpoint::Metadata, Endpoint::Authorize],
+            Self::RefuseNonces => &[Endpoint::Token, Endpoint::Mcp],
             Self::RefuseTokens => &[Endpoint::Mcp],
             Self::WrongResource | Self::OtherIssuer(_) => &[Endpoint::ResourceMetadata],
         }

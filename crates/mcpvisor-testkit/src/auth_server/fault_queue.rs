@@ -1,38 +1,33 @@
 //! The armed faults: which of them apply to a request, and what they do to its reply.
 
 use std::mem::discriminant;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::endpoint::Endpoint;
 use super::fault::AuthFault;
 use super::form::Form;
-use super::server::AuthServer;
 use super::service::{Shared, error};
+use crate::armed_faults::{ArmedFaults, FaultBuilder};
 use crate::http_server::{Body, WireReply};
 
 /// The armed faults, in order.
-#[derive(Debug, Default)]
-pub(super) struct FaultQueue {
-    armed: Vec<ArmedFault>,
-    injected: u64,
-}
+pub(super) type FaultQueue = ArmedFaults<EndpointFault>;
 
-#[derive(Debug)]
-struct ArmedFault {
+/// A fault, and which requests it affects.
+#[derive(Debug, Clone)]
+pub struct EndpointFault {
     fault: AuthFault,
     on: Vec<Endpoint>,
     /// Only token requests of this grant type.
     grant: Option<String>,
-    /// How many more requests it affects; `None` is unlimited.
-    left: Option<u32>,
 }
 
-impl ArmedFault {
+impl EndpointFault {
     fn new(fault: AuthFault) -> Self {
         Self {
             on: fault.default_endpoints().to_vec(),
             grant: None,
-            left: None,
             fault,
         }
     }
@@ -43,8 +38,7 @@ impl ArmedFault {
             AuthFault::InvalidGrantFor(token) => Some(token.as_str()),
             _ => None,
         };
-        self.left != Some(0)
-            && self.on.contains(&endpoint)
+        self.on.contains(&endpoint)
             && grant.is_none_or(|grant| form.get("grant_type") == Some(grant))
             && token.is_none_or(|token| form.get("refresh_token") == Some(token))
     }
@@ -53,31 +47,20 @@ impl ArmedFault {
 impl FaultQueue {
     /// Takes the faults for a request. Faults of different kinds combine; of the same kind the
     /// first one applies. One that replaces the reply applies alone.
-    pub(super) fn take(&mut self, endpoint: Endpoint, form: &Form) -> Faults {
+    pub(super) fn take_for(&mut self, endpoint: Endpoint, form: &Form) -> Faults {
         let mut taken: Vec<AuthFault> = Vec::new();
-        for armed in &mut self.armed {
+        self.take(|armed| {
             let fault = &armed.fault;
             let same = |other: &AuthFault| discriminant(other) == discriminant(fault);
-            let replaces = fault.replaces_reply() && !taken.is_empty();
-            if !armed.affects(endpoint, form) || taken.iter().any(same) || replaces {
-                continue;
+            let alone = taken.iter().any(AuthFault::replaces_reply)
+                || fault.replaces_reply() && !taken.is_empty();
+            let takes = armed.affects(endpoint, form) && !alone && !taken.iter().any(same);
+            if takes {
+                taken.push(fault.clone());
             }
-            taken.push(fault.clone());
-            armed.left = armed.left.map(|left| left - 1);
-            if armed.fault.replaces_reply() {
-                break;
-            }
-        }
-        self.injected += taken.len() as u64;
+            takes
+        });
         Faults(taken)
-    }
-
-    pub(super) fn disarm(&mut self) {
-        self.armed.clear();
-    }
-
-    pub(super) fn injected(&self) -> u64 {
-        self.injected
     }
 }
 
@@ -166,7 +149,8 @@ pub(super) fn arm(
     grant: Option<&str>,
     times: Option<&str>,
 ) -> Result<(), String> {
-    let mut armed = ArmedFault::new(fault.parse()?);
+    let mut armed = EndpointFault::new(fault.parse()?);
+    let mut left = None;
     if let Some(on) = on {
         armed.on = vec![on.parse()?];
     }
@@ -174,56 +158,31 @@ pub(super) fn arm(
         let times = times
             .parse()
             .map_err(|_| format!("not a number: {times:?}"))?;
-        armed.left = Some(times);
+        left = Some(times);
     }
     armed.grant = grant.map(str::to_owned);
-    shared.faults().armed.push(armed);
+    shared.faults().arm(armed, left);
     Ok(())
 }
 
 /// A fault that is not armed yet.
-#[derive(Debug)]
-#[must_use = "a fault strikes once it is armed with `once`, `times` or `for_ever`"]
-pub struct AuthFaultBuilder<'a> {
-    server: &'a AuthServer,
-    armed: ArmedFault,
-}
+pub type AuthFaultBuilder<'a> = FaultBuilder<'a, EndpointFault>;
 
 impl<'a> AuthFaultBuilder<'a> {
-    pub(super) fn new(server: &'a AuthServer, fault: AuthFault) -> Self {
-        let armed = ArmedFault::new(fault);
-        Self { server, armed }
+    pub(super) fn new(faults: &'a Mutex<FaultQueue>, fault: AuthFault) -> Self {
+        let fault = EndpointFault::new(fault);
+        Self { faults, fault }
     }
 
     /// Affects this endpoint, instead of the one that the fault belongs to.
     pub fn on(mut self, endpoint: Endpoint) -> Self {
-        self.armed.on = vec![endpoint];
+        self.fault.on = vec![endpoint];
         self
     }
 
     /// Affects only token requests of this grant type.
     pub fn grant(mut self, grant_type: &str) -> Self {
-        self.armed.grant = Some(grant_type.to_owned());
+        self.fault.grant = Some(grant_type.to_owned());
         self
-    }
-
-    /// Affects the next request.
-    pub fn once(self) {
-        self.arm(Some(1));
-    }
-
-    /// Affects this many requests.
-    pub fn times(self, times: u32) {
-        self.arm(Some(times));
-    }
-
-    /// Affects all requests from now on.
-    pub fn for_ever(self) {
-        self.arm(None);
-    }
-
-    fn arm(mut self, left: Option<u32>) {
-        self.armed.left = left;
-        self.server.shared().faults().armed.push(self.armed);
     }
 }

@@ -7,12 +7,10 @@ use sha2::{Digest, Sha256};
 
 use super::authorize::requested_scopes;
 use super::client::{AuthMethod, Client};
-use super::fault_queue::Faults;
-use super::form::Form;
 use super::jwt;
 use super::ledger::{TokenInfo, fresh};
 use super::service::{Reply, Shared, error};
-use super::token::{issue, success};
+use super::token::{TokenRequest, issue, success};
 use crate::http_server::WireReply;
 
 /// The token type of an ID-JAG (enterprise-managed authorization).
@@ -38,7 +36,8 @@ fn invalid_grant(text: &str) -> WireReply {
 }
 
 /// Redeems a code. A second use revokes the tokens of the first.
-pub(super) fn code(shared: &Shared, client: &Client, form: &Form, faults: &Faults) -> Reply {
+pub(super) fn code(shared: &Shared, client: &Client, request: &TokenRequest<'_>) -> Reply {
+    let form = request.form;
     let resource = shared.resource(form)?;
     let options = shared.options();
     let mut ledger = shared.ledger();
@@ -62,14 +61,18 @@ pub(super) fn code(shared: &Shared, client: &Client, form: &Form, faults: &Fault
     if URL_SAFE_NO_PAD.encode(Sha256::digest(verifier)) != code.challenge {
         return Err(invalid_grant("the code_verifier does not match"));
     }
+    if code.jkt.is_some() && code.jkt != request.jkt {
+        return Err(invalid_grant("the code is bound to another key"));
+    }
     if resource.is_some() && resource != code.info.resource {
         return Err(error(400, "invalid_target", "another resource"));
     }
     let new = RefreshToken::New;
-    Ok(issue(&options, &mut ledger, faults, code.info, new))
+    Ok(issue(&options, &mut ledger, request, code.info, new))
 }
 
-pub(super) fn refresh(shared: &Shared, client: &Client, form: &Form, faults: &Faults) -> Reply {
+pub(super) fn refresh(shared: &Shared, client: &Client, request: &TokenRequest<'_>) -> Reply {
+    let form = request.form;
     let resource = shared.resource(form)?;
     let options = shared.options();
     // One lock for check and replacement: of two requests with one token, the second is reuse.
@@ -79,6 +82,9 @@ pub(super) fn refresh(shared: &Shared, client: &Client, form: &Form, faults: &Fa
     let mut info = used.map_err(invalid_grant)?;
     if info.client_id != client.id {
         return Err(invalid_grant("the refresh token of another client"));
+    }
+    if info.jkt.is_some() && info.jkt != request.jkt {
+        return Err(invalid_grant("the refresh token is bound to another key"));
     }
     if resource.is_some() && resource != info.resource {
         return Err(error(400, "invalid_target", "another resource"));
@@ -91,23 +97,23 @@ pub(super) fn refresh(shared: &Shared, client: &Client, form: &Form, faults: &Fa
         info.scopes = scopes;
     }
     let replaces = RefreshToken::Replaces(token);
-    Ok(issue(&options, &mut ledger, faults, info, replaces))
+    Ok(issue(&options, &mut ledger, request, info, replaces))
 }
 
 pub(super) fn client_credentials(
     shared: &Shared,
     client: &Client,
-    form: &Form,
-    faults: &Faults,
+    request: &TokenRequest<'_>,
 ) -> Reply {
     if client.method == AuthMethod::None {
         return Err(error(400, "unauthorized_client", "a public client"));
     }
-    without_refresh(shared, client, form, faults, client.id.clone())
+    without_refresh(shared, client, request, client.id.clone())
 }
 
 /// Exchanges an assertion of another issuer, such as an ID-JAG or a workload's token.
-pub(super) fn jwt_bearer(shared: &Shared, client: &Client, form: &Form, faults: &Faults) -> Reply {
+pub(super) fn jwt_bearer(shared: &Shared, client: &Client, request: &TokenRequest<'_>) -> Reply {
+    let form = request.form;
     let assertion = form.get("assertion").unwrap_or_default();
     let claims = jwt::claims(assertion).ok_or_else(|| invalid_grant("no JWT"))?;
     if !jwt::is_for(&claims, &shared.audiences()) {
@@ -117,16 +123,16 @@ pub(super) fn jwt_bearer(shared: &Shared, client: &Client, form: &Form, faults: 
         return Err(invalid_grant("the assertion has expired"));
     }
     let account = claims["sub"].as_str().unwrap_or_default().to_owned();
-    without_refresh(shared, client, form, faults, account)
+    without_refresh(shared, client, request, account)
 }
 
 /// Exchanges a token: for an ID-JAG, or for an access token of this server.
 pub(super) fn token_exchange(
     shared: &Shared,
     client: &Client,
-    form: &Form,
-    faults: &Faults,
+    request: &TokenRequest<'_>,
 ) -> Reply {
+    let form = request.form;
     let subject = form.get("subject_token");
     let subject = subject.ok_or_else(|| error(400, "invalid_request", "no subject_token"))?;
     let claims = jwt::claims(subject).unwrap_or_default();
@@ -135,7 +141,7 @@ pub(super) fn token_exchange(
     }
     let account = claims["sub"].as_str().unwrap_or("subject").to_owned();
     if form.get("requested_token_type") != Some(ID_JAG) {
-        let reply = without_refresh(shared, client, form, faults, account)?;
+        let reply = without_refresh(shared, client, request, account)?;
         return Ok(reply.with_json_field("issued_token_type", json!(ACCESS_TOKEN)));
     }
     let audience = form.get("audience");
@@ -162,10 +168,10 @@ pub(super) fn token_exchange(
 fn without_refresh(
     shared: &Shared,
     client: &Client,
-    form: &Form,
-    faults: &Faults,
+    request: &TokenRequest<'_>,
     account: String,
 ) -> Reply {
+    let form = request.form;
     let scopes = requested_scopes(shared, form);
     let scopes = scopes.map_err(|text| error(400, "invalid_scope", &text))?;
     let resource = shared.resource(form)?;
@@ -177,11 +183,12 @@ fn without_refresh(
         scopes,
         resource,
         family: ledger.new_family(),
+        jkt: None,
     };
     Ok(issue(
         &options,
         &mut ledger,
-        faults,
+        request,
         info,
         RefreshToken::None,
     ))

@@ -26,6 +26,8 @@ pub struct TokenInfo {
     pub resource: Option<String>,
     /// The family: all tokens of one login.
     pub family: u64,
+    /// The thumbprint of the key that it is bound to.
+    pub jkt: Option<String>,
 }
 
 /// Why an access token is not accepted.
@@ -54,6 +56,8 @@ pub(super) struct Code {
     pub(super) info: TokenInfo,
     pub(super) redirect_uri: String,
     pub(super) challenge: String,
+    /// The thumbprint of the key that must redeem it.
+    pub(super) jkt: Option<String>,
     pub(super) used: bool,
 }
 

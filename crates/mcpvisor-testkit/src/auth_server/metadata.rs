@@ -42,6 +42,9 @@ fn document(shared: &Shared, faults: &Faults) -> Value {
         "authorization_response_iss_parameter_supported": advertise_iss,
         "client_id_metadata_document_supported": options.client_metadata_documents,
     });
+    if options.dpop {
+        document["dpop_signing_alg_values_supported"] = json!(["ES256"]);
+    }
     if faults.has(&AuthFault::NoS256) {
         document["code_challenge_methods_supported"] = json!(["plain"]);
     } else if !faults.has(&AuthFault::NoPkce) {

@@ -6,7 +6,8 @@
 //! tests are independent evidence. `mcpvisor-authserver` is the same pair as a program, for tests
 //! in other processes.
 //!
-//! Signatures of JWTs (client assertions, ID-JAGs) are not verified, only their claims.
+//! Signatures of proofs (DPoP) are verified; of other JWTs (client assertions, ID-JAGs) only the
+//! claims are.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -36,6 +37,7 @@ mod metadata;
 mod options;
 mod page;
 mod program;
+mod proof;
 mod protected;
 mod record;
 mod resource_guard;
@@ -51,7 +53,8 @@ pub use fault_queue::AuthFaultBuilder;
 pub use form::Form;
 pub use ledger::{TokenInfo, TokenProblem, Tokens};
 pub use options::{
-    AuthOptions, AuthorizeMode, IssuerHost, MetadataLocation, RefreshPolicy, ResourceRule,
+    AuthOptions, AuthorizeMode, DpopRule, IssuerHost, MetadataLocation, NonceRule, RefreshPolicy,
+    ResourceRule,
 };
 pub use program::main;
 pub use protected::{ProtectedOptions, ProtectedServer, ResourceMetadataLocation};

@@ -62,6 +62,28 @@ pub enum ResourceRule {
     Refused,
 }
 
+/// Whether a protected server accepts tokens that are bound to a key (DPoP).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DpopRule {
+    /// Only bearer tokens.
+    Off,
+    /// Both; its challenges name both schemes.
+    Accepted,
+    /// Only bound tokens.
+    Required,
+}
+
+/// Which nonces a server demands in proofs. All its responses carry one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NonceRule {
+    /// None.
+    None,
+    /// One for all requests, until the test lets it expire.
+    Shared,
+    /// Another one for each request.
+    OneTime,
+}
+
 /// The options of an authorization server. They can be changed while it runs, with
 /// [`AuthServer::configure`](super::AuthServer::configure); host and path only before the start.
 #[derive(Debug, Clone)]
@@ -111,6 +133,10 @@ pub struct AuthOptions {
     pub resource: ResourceRule,
     /// Whether a loopback redirect URI may differ from the registered one in its port.
     pub any_loopback_port: bool,
+    /// Whether tokens are bound to the key of a proof in the token request.
+    pub dpop: bool,
+    /// The nonces that proofs of token requests need.
+    pub nonces: NonceRule,
     /// Whether `/control/…` answers, for tests in other processes.
     pub control: bool,
 }
@@ -146,6 +172,8 @@ impl Default for AuthOptions {
             ]),
             resource: ResourceRule::Optional,
             any_loopback_port: false,
+            dpop: false,
+            nonces: NonceRule::None,
             control: false,
         }
     }

@@ -11,7 +11,9 @@ use serde_json::json;
 
 use super::fault::list_auth_faults;
 use super::fault_queue::arm;
-use super::options::{AuthOptions, AuthorizeMode, IssuerHost, MetadataLocation, ResourceRule};
+use super::options::{
+    AuthOptions, AuthorizeMode, DpopRule, IssuerHost, MetadataLocation, NonceRule, ResourceRule,
+};
 use super::protected::{ProtectedOptions, ProtectedServer};
 use super::server::AuthServer;
 use crate::http_server::{HttpEra, ReplyKind};
@@ -31,6 +33,8 @@ usage: mcpvisor-authserver [OPTION]...
   --client-documents  accepts https URLs as client ids
   --any-port          a loopback redirect URI may use any port
   --require-resource  refuses requests without a resource
+  --dpop              binds tokens to keys, and the MCP server accepts no others
+  --dpop-nonce        the same, and proofs need a nonce
   --sse               the MCP server replies with event streams
   --modern            the MCP server speaks only 2026-07-28
   --fault NAME[=VALUE][@ENDPOINT][*TIMES]
@@ -99,6 +103,12 @@ fn parse(words: Vec<String>) -> Result<CommandLine, String> {
             "--client-documents" => line.auth.client_metadata_documents = true,
             "--any-port" => line.auth.any_loopback_port = true,
             "--require-resource" => line.auth.resource = ResourceRule::Required,
+            "--dpop" => require_dpop(&mut line),
+            "--dpop-nonce" => {
+                require_dpop(&mut line);
+                line.auth.nonces = NonceRule::OneTime;
+                line.protected.nonces = NonceRule::OneTime;
+            }
             "--sse" => line.protected.http.reply = ReplyKind::Sse,
             "--modern" => {
                 line.protected.http.era = HttpEra::Modern;
@@ -109,6 +119,11 @@ fn parse(words: Vec<String>) -> Result<CommandLine, String> {
         }
     }
     Ok(line)
+}
+
+fn require_dpop(line: &mut CommandLine) {
+    line.auth.dpop = true;
+    line.protected.dpop = DpopRule::Required;
 }
 
 fn millis(text: &str) -> Result<Duration, String> {

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::options::IssuerHost;
+use super::options::{DpopRule, IssuerHost, NonceRule};
 use super::resource_guard::ResourceGuard;
 use super::server::AuthServer;
 use crate::http_server::{HttpOptions, HttpServer};
@@ -45,6 +45,12 @@ pub struct ProtectedOptions {
     pub any_audience: bool,
     /// The JSON-RPC methods that need no token.
     pub open_methods: Vec<String>,
+    /// Whether tokens are bound to keys.
+    pub dpop: DpopRule,
+    /// Whether its metadata say that bound tokens are required.
+    pub announce_dpop: bool,
+    /// The nonces that proofs need.
+    pub nonces: NonceRule,
 }
 
 impl Default for ProtectedOptions {
@@ -64,6 +70,9 @@ impl Default for ProtectedOptions {
             extra_challenges: Vec::new(),
             any_audience: false,
             open_methods: Vec::new(),
+            dpop: DpopRule::Off,
+            announce_dpop: false,
+            nonces: NonceRule::None,
         }
     }
 }
@@ -149,6 +158,21 @@ impl ProtectedServer {
     /// The number of requests answered with 401.
     pub fn unauthorized(&self) -> u64 {
         self.guard.counters().unauthorized
+    }
+
+    /// Lets the nonces of proofs expire.
+    pub fn expire_nonces(&self) {
+        self.guard.proofs.expire_nonces();
+    }
+
+    /// The number of requests refused for the nonce of their proof.
+    pub fn refused_nonces(&self) -> u64 {
+        self.guard.proofs.refused_nonces()
+    }
+
+    /// Why proofs of requests were not valid.
+    pub fn invalid_proofs(&self) -> Vec<String> {
+        self.guard.proofs.invalid_proofs()
     }
 
     /// The number of requests answered with 403.

@@ -9,6 +9,8 @@ use super::endpoint::Endpoint;
 use super::fault::AuthFault;
 use super::form::Form;
 use super::ledger::TokenProblem;
+use super::options::DpopRule;
+use super::proof::{ProofProblem, ProofVerifier, SignedRequest};
 use super::protected::{ProtectedOptions, ResourceMetadataLocation};
 use super::record::AuthRequest;
 use super::service::Shared;
@@ -34,6 +36,7 @@ pub(super) struct ResourceGuard {
     options: Mutex<ProtectedOptions>,
     counters: Mutex<GuardCounters>,
     origin: String,
+    pub(super) proofs: ProofVerifier,
 }
 
 impl ResourceGuard {
@@ -43,6 +46,7 @@ impl ResourceGuard {
             origin: format!("http://{}:{port}", options.host.name()),
             options: Mutex::new(options),
             counters: Mutex::default(),
+            proofs: ProofVerifier::default(),
         }
     }
 
@@ -99,7 +103,7 @@ impl ResourceGuard {
     fn metadata(&self, request: &Received, path: &str) -> WireReply {
         let auth = self.auth();
         let form = Form::default();
-        let faults = auth.faults().take(Endpoint::ResourceMetadata, &form);
+        let faults = auth.faults().take_for(Endpoint::ResourceMetadata, &form);
         let mut reply = match faults.replacement(&request.path) {
             Some(reply) => reply,
             None => {
@@ -139,6 +143,9 @@ impl ResourceGuard {
         if let Some(scopes) = &lock(&self.options).scopes_supported {
             document["scopes_supported"] = json!(scopes);
         }
+        if lock(&self.options).announce_dpop {
+            document["dpop_bound_access_tokens_required"] = json!(true);
+        }
         document
     }
 
@@ -160,12 +167,53 @@ impl ResourceGuard {
             parts.push(format!("resource_metadata=\"{}{path}\"", self.origin));
         }
         parts.extend(scopes.map(|scopes| format!("scope=\"{}\"", scopes.join(" "))));
-        let challenge = format!("Bearer {}", parts.join(", "));
+        let schemes = match options.dpop {
+            DpopRule::Off => &["Bearer"][..],
+            DpopRule::Accepted => &["Bearer", "DPoP"],
+            DpopRule::Required => &["DPoP"],
+        };
         let mut reply = WireReply::json(status, &json!({ "error": error }));
         for extra in &options.extra_challenges {
             reply = reply.header("www-authenticate", extra);
         }
-        reply.header("www-authenticate", challenge.trim_end())
+        for scheme in schemes {
+            let challenge = format!("{scheme} {}", parts.join(", "));
+            reply = reply.header("www-authenticate", challenge.trim_end());
+        }
+        reply
+    }
+
+    /// Checks that a request proves the possession of the key that its token is bound to.
+    fn check_key(
+        &self,
+        request: &Received,
+        (scheme, token): (&str, &str),
+        bound_to: Option<&str>,
+        refuses_nonces: bool,
+    ) -> Result<(), &'static str> {
+        let options = lock(&self.options).clone();
+        let is_signed = scheme == "DPoP" && options.dpop != DpopRule::Off;
+        if is_signed != bound_to.is_some() || !is_signed && options.dpop == DpopRule::Required {
+            return Err("invalid_token");
+        }
+        if !is_signed {
+            return Ok(());
+        }
+        let path = request.path.split('?').next().unwrap_or_default();
+        let url = format!("{}{path}", self.origin);
+        let signed = SignedRequest {
+            method: &request.http_method,
+            url: &url,
+            headers: &request.headers,
+            token: Some(token),
+        };
+        let proven = self.proofs.verify(signed, options.nonces, refuses_nonces);
+        match proven {
+            Ok(thumbprint) if Some(&*thumbprint) == bound_to => Ok(()),
+            Ok(_) => Err("invalid_token"),
+            Err(ProofProblem::Nonce) => Err("use_dpop_nonce"),
+            Err(ProofProblem::Invalid(_)) => Err("invalid_dpop_proof"),
+        }
     }
 
     /// The refusal of a request to the MCP endpoint.
@@ -178,12 +226,11 @@ impl ResourceGuard {
             .challenge_scopes
             .then_some(options.scopes.as_slice());
         let header = request.header("authorization");
-        let token = header.and_then(|header| header.strip_prefix("Bearer "));
-        let Some(token) = token else {
+        let Some((scheme, token)) = header.and_then(|header| header.split_once(' ')) else {
             return Some(self.refuse(401, None, hint));
         };
         let auth = self.auth();
-        let faults = auth.faults().take(Endpoint::Mcp, &Form::default());
+        let faults = auth.faults().take_for(Endpoint::Mcp, &Form::default());
         if let Some(reply) = faults.replacement(&request.path) {
             return Some(reply);
         }
@@ -201,6 +248,11 @@ impl ResourceGuard {
         let Ok(granted) = granted else {
             return Some(self.refuse(401, Some("invalid_token"), hint));
         };
+        let refuses = faults.has(&AuthFault::RefuseNonces);
+        let key = granted.jkt.as_deref();
+        if let Err(error) = self.check_key(request, (scheme, token), key, refuses) {
+            return Some(self.refuse(401, Some(error), hint));
+        }
         let needed = needed_scopes(&options, message);
         if needed.iter().any(|scope| !granted.scopes.contains(scope)) {
             return Some(self.refuse(403, Some("insufficient_scope"), Some(&needed)));
@@ -231,6 +283,12 @@ impl RequestGuard for ResourceGuard {
             return Some(WireReply::text(404, "Not Found"));
         }
         self.check(request, message)
+    }
+
+    fn response_headers(&self) -> Vec<(&'static str, String)> {
+        let rule = lock(&self.options).nonces;
+        let nonce = self.proofs.next_nonce(rule);
+        nonce.into_iter().map(|it| ("dpop-nonce", it)).collect()
     }
 }
 

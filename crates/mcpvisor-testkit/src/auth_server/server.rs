@@ -101,7 +101,7 @@ impl AuthServer {
 
     /// Builds a fault: `auth.fault(AuthFault::Status(500)).times(2)`.
     pub fn fault(&self, fault: AuthFault) -> AuthFaultBuilder<'_> {
-        AuthFaultBuilder::new(self, fault)
+        AuthFaultBuilder::new(&self.0.shared.faults, fault)
     }
 
     /// Disarms all faults.
@@ -111,7 +111,7 @@ impl AuthServer {
 
     /// The number of faults injected.
     pub fn injected(&self) -> u64 {
-        self.0.shared.faults().injected()
+        self.0.shared.faults().taken()
     }
 
     /// Registers a client.
@@ -217,6 +217,16 @@ impl AuthServer {
     /// The peak number of open token requests.
     pub fn most_token_requests(&self) -> usize {
         self.0.shared.record().most_token_requests
+    }
+
+    /// The number of token requests refused for the nonce of their proof.
+    pub fn refused_nonces(&self) -> u64 {
+        self.0.shared.proofs.refused_nonces()
+    }
+
+    /// Why proofs of token requests were not valid.
+    pub fn invalid_proofs(&self) -> Vec<String> {
+        self.0.shared.proofs.invalid_proofs()
     }
 
     /// What happened to tokens.

@@ -14,6 +14,7 @@ use super::fault_queue::{FaultQueue, Faults};
 use super::form::Form;
 use super::ledger::{Ledger, TokenInfo};
 use super::options::{AuthOptions, MetadataLocation, ResourceRule};
+use super::proof::ProofVerifier;
 use super::record::{AuthRequest, Record};
 use super::resource_guard::ResourceGuard;
 use super::{authorize, client, control, device, metadata, token};
@@ -29,9 +30,10 @@ pub(super) struct Shared {
     origin: OnceLock<String>,
     options: Mutex<AuthOptions>,
     ledger: Mutex<Ledger>,
-    faults: Mutex<FaultQueue>,
+    pub(super) faults: Mutex<FaultQueue>,
     record: Mutex<Record>,
     protected: Mutex<Option<(WeakHttpServer, Weak<ResourceGuard>)>>,
+    pub(super) proofs: ProofVerifier,
     made: Instant,
 }
 
@@ -44,6 +46,7 @@ impl Shared {
             faults: Mutex::default(),
             record: Mutex::default(),
             protected: Mutex::new(None),
+            proofs: ProofVerifier::default(),
             made: Instant::now(),
         }
     }
@@ -123,6 +126,7 @@ impl Shared {
             scopes,
             resource: resource.map(str::to_owned),
             family: ledger.new_family(),
+            jkt: None,
         };
         let access = ledger.issue_access(&info, options.access_lifetime);
         (access, ledger.issue_refresh(&info))
@@ -211,7 +215,7 @@ async fn serve(wire: &mut Wire, shared: &Shared, request: Request) -> io::Result
         record.requests.len() - 1
     };
     let _open = (endpoint == Endpoint::Token).then(|| OpenTokenRequest::count(shared));
-    let faults = shared.faults().take(endpoint, &form);
+    let faults = shared.faults().take_for(endpoint, &form);
     tokio::time::sleep(faults.delay()).await;
     let reply = match faults.replacement(&request.path) {
         Some(reply) => reply,
@@ -240,7 +244,7 @@ fn handle(
         }
         (Endpoint::Authorize, "GET") => authorize::answer(shared, form, faults),
         (Endpoint::Decision, "POST") => authorize::decide(shared, form),
-        (Endpoint::Token, "POST") => token::answer(shared, form, client_auth, faults),
+        (Endpoint::Token, "POST") => token::answer(shared, request, form, client_auth, faults),
         (Endpoint::Revoke, "POST") if options.revocation => {
             token::revoke(shared, form, client_auth)
         }

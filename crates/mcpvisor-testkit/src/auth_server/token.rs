@@ -6,14 +6,16 @@ use serde_json::json;
 
 use super::client_auth::ClientAuth;
 use super::device;
+use super::endpoint::Endpoint;
 use super::fault::AuthFault;
 use super::fault_queue::Faults;
 use super::form::Form;
 use super::grants::{self, RefreshToken};
 use super::ledger::{Ledger, TokenInfo};
 use super::options::{AuthOptions, RefreshPolicy};
+use super::proof::{ProofProblem, SignedRequest};
 use super::service::{Reply, Shared, error};
-use crate::http_server::WireReply;
+use crate::http_server::{Request, WireReply};
 
 pub(super) const AUTHORIZATION_CODE: &str = "authorization_code";
 pub(super) const REFRESH_TOKEN: &str = "refresh_token";
@@ -22,20 +24,66 @@ pub(super) const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_co
 pub(super) const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 pub(super) const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
+/// A token request, and what it proved.
+#[derive(Debug)]
+pub(super) struct TokenRequest<'a> {
+    pub(super) form: &'a Form,
+    pub(super) faults: &'a Faults,
+    /// The thumbprint of the key whose possession it proved.
+    pub(super) jkt: Option<String>,
+}
+
+/// Answers a token request. The reply carries a nonce, if the options say so.
 pub(super) fn answer(
     shared: &Shared,
+    http: &Request,
     form: &Form,
     client_auth: &ClientAuth,
     faults: &Faults,
 ) -> Reply {
+    let nonce = shared.proofs.next_nonce(shared.options().nonces);
+    let with_nonce = |reply: WireReply| match &nonce {
+        Some(nonce) => reply.header("dpop-nonce", nonce),
+        None => reply,
+    };
+    let granted = prove(shared, http, faults).and_then(|jkt| {
+        let request = TokenRequest { form, faults, jkt };
+        grant(shared, &request, client_auth)
+    });
+    granted.map(with_nonce).map_err(with_nonce)
+}
+
+/// Verifies the proof of a token request, if it has one.
+fn prove(shared: &Shared, http: &Request, faults: &Faults) -> Result<Option<String>, WireReply> {
+    let options = shared.options();
+    if !options.dpop || http.header("dpop").is_none() {
+        return Ok(None);
+    }
+    let url = shared.url(Endpoint::Token);
+    let signed = SignedRequest {
+        method: &http.method,
+        url: &url,
+        headers: &http.headers,
+        token: None,
+    };
+    let refuses = faults.has(&AuthFault::RefuseNonces);
+    let proven = shared.proofs.verify(signed, options.nonces, refuses);
+    proven.map(Some).map_err(|problem| match problem {
+        ProofProblem::Invalid(problem) => error(400, "invalid_dpop_proof", &problem),
+        ProofProblem::Nonce => error(400, "use_dpop_nonce", "a nonce is required"),
+    })
+}
+
+fn grant(shared: &Shared, request: &TokenRequest<'_>, client_auth: &ClientAuth) -> Reply {
+    let form = request.form;
     let client = client_auth.check(shared, form)?;
     match form.get("grant_type").unwrap_or_default() {
-        AUTHORIZATION_CODE => grants::code(shared, &client, form, faults),
-        REFRESH_TOKEN => grants::refresh(shared, &client, form, faults),
-        CLIENT_CREDENTIALS => grants::client_credentials(shared, &client, form, faults),
-        DEVICE_CODE => device::poll(shared, &client, form, faults),
-        JWT_BEARER => grants::jwt_bearer(shared, &client, form, faults),
-        TOKEN_EXCHANGE => grants::token_exchange(shared, &client, form, faults),
+        AUTHORIZATION_CODE => grants::code(shared, &client, request),
+        REFRESH_TOKEN => grants::refresh(shared, &client, request),
+        CLIENT_CREDENTIALS => grants::client_credentials(shared, &client, request),
+        DEVICE_CODE => device::poll(shared, &client, request),
+        JWT_BEARER => grants::jwt_bearer(shared, &client, request),
+        TOKEN_EXCHANGE => grants::token_exchange(shared, &client, request),
         _ => Err(error(400, "unsupported_grant_type", "unknown grant type")),
     }
 }
@@ -44,10 +92,12 @@ pub(super) fn answer(
 pub(super) fn issue(
     options: &AuthOptions,
     ledger: &mut Ledger,
-    faults: &Faults,
+    request: &TokenRequest<'_>,
     mut info: TokenInfo,
     refresh: RefreshToken<'_>,
 ) -> WireReply {
+    let faults = request.faults;
+    info.jkt = request.jkt.clone();
     let reduced = faults.find(|fault| match fault {
         AuthFault::ReducedScope(scopes) => Some(scopes),
         _ => None,
@@ -59,12 +109,15 @@ pub(super) fn issue(
         true => Duration::ZERO,
         false => options.access_lifetime,
     };
-    let kind = match faults.has(&AuthFault::MacToken) {
-        true => "mac",
-        false => "Bearer",
+    let mut access = info.clone();
+    access.jkt.take_if(|_| faults.has(&AuthFault::BearerToken));
+    let kind = match &access.jkt {
+        _ if faults.has(&AuthFault::MacToken) => "mac",
+        Some(_) => "DPoP",
+        None => "Bearer",
     };
     let mut reply = json!({
-        "access_token": ledger.issue_access(&info, lifetime),
+        "access_token": ledger.issue_access(&access, lifetime),
         "token_type": kind,
         "scope": info.scopes.join(" "),
     });

@@ -7,10 +7,10 @@ use crate::http_server::{HttpEra, HttpFault, HttpOptions, ReplyKind};
 
 pub(super) const USAGE: &str = "\
 usage: mcpvisor-badserver [--fault NAME[=NUMBER]]...
-       mcpvisor-badserver --http ADDRESS [--sse] [--stateless] [--modern] [--fault NAME[=NUMBER]]...
+       mcpvisor-badserver --http ADDRESS [--sse | --http-sse] [--stateless] [--modern] [--fault NAME[=NUMBER]]...
        mcpvisor-badserver --list-faults
 
-An MCP server over stdio, or over Streamable HTTP, that misbehaves as it is told. Without a fault it is well-behaved. Its tool
+An MCP server over stdio, Streamable HTTP or HTTP+SSE that misbehaves as it is told. Without a fault it is well-behaved. Its tool
 `misbehave` takes {\"fault\": \"NAME[=NUMBER]\"} and lets a fault strike that one call.
 ";
 
@@ -43,6 +43,7 @@ impl Options {
                 "--fault" => faults.push(words.next().ok_or("--fault needs a name")?),
                 "--http" => address = Some(words.next().ok_or("--http needs an address")?),
                 "--sse" => options.reply = ReplyKind::Sse,
+                "--http-sse" => options.reply = ReplyKind::Session,
                 "--stateless" => options.sessions = false,
                 "--modern" => options.era = HttpEra::Modern,
                 other => match other.strip_prefix("--fault=") {
@@ -53,7 +54,7 @@ impl Options {
         }
         let Some(address) = address else {
             if options != HttpOptions::default() {
-                return Err("--sse, --stateless and --modern need --http".to_owned());
+                return Err("--sse, --http-sse, --stateless and --modern need --http".to_owned());
             }
             return Ok(Self::Serve(parsed(&faults)?));
         };

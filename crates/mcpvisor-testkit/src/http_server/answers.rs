@@ -15,6 +15,7 @@ use super::wire::Wire;
 use crate::stdio_server::output::append_line;
 use crate::stdio_server::tools::{ask, definition, structured};
 use crate::stdio_server::{contents, greeting, prompt, resource, template};
+use crate::task_book::{Refusal, TaskBook};
 
 /// JSON-RPC: method not found.
 pub(super) const METHOD_NOT_FOUND: i32 = -32601;
@@ -55,20 +56,40 @@ pub(super) async fn answer(
     if rpc.method == "subscriptions/listen" && rpc.modern {
         return modern::listen(wire, shared, rpc).await;
     }
+    let special = ["initialize", "server/discover", "tools/call"];
+    let of_task = options.tasks && rpc.method.starts_with("tasks/");
+    let is_known = of_task || special.contains(&rpc.method.as_str()) || plain(rpc).is_some();
+    if rpc.modern && !is_known {
+        return refuse_with(wire, 404, rpc, METHOD_NOT_FOUND, "no such method").await;
+    }
     let mut reply = Reply::new(wire, options.reply);
     if options.resumable {
         reply.resumable(shared.fresh("event"));
     }
-    let legacy = options.era != HttpEra::Modern;
-    let modern = options.era != HttpEra::Legacy;
+    if rpc.method == "initialize" && options.era != HttpEra::Modern && options.sessions {
+        reply.session(shared.open_session());
+    }
+    respond(reply, shared, rpc).await
+}
+
+/// Answers a request of a client.
+pub(super) async fn respond(
+    reply: Reply<'_>,
+    shared: &Arc<Shared>,
+    rpc: &RpcRequest,
+) -> io::Result<()> {
+    let era = shared.options().era;
+    if shared.options().tasks
+        && let Some(done) = task_answer(shared, rpc)
+    {
+        return match done {
+            Ok(result) => reply.result(&rpc.id, result).await,
+            Err((code, text)) => reply.refuse(&rpc.id, code, &text).await,
+        };
+    }
     let mut result = match rpc.method.as_str() {
-        "initialize" if legacy => {
-            if options.sessions {
-                reply.session(shared.open_session());
-            }
-            welcome(&rpc.params)
-        }
-        "server/discover" if modern => discovered(),
+        "initialize" if era != HttpEra::Modern => welcome(&rpc.params),
+        "server/discover" if era != HttpEra::Legacy => discovered(),
         "tools/call" => return call(reply, shared, rpc).await,
         "prompts/get" if rpc.params["name"] != "greet" => {
             return reply
@@ -77,16 +98,40 @@ pub(super) async fn answer(
         }
         _ => match plain(rpc) {
             Some(result) => result,
-            None if rpc.modern => {
-                return refuse_with(wire, 404, rpc, METHOD_NOT_FOUND, "no such method").await;
-            }
             None => return unknown(reply, rpc).await,
         },
     };
+    if shared.options().tasks {
+        add_tasks(rpc, &mut result);
+    }
     if rpc.modern {
         modern::add_modern_fields(shared, rpc, &mut result);
     }
     reply.result(&rpc.id, result).await
+}
+
+/// The reply to a call of a tool that runs as a task, or to a request about one.
+fn task_answer(shared: &Shared, rpc: &RpcRequest) -> Option<Result<Value, Refusal>> {
+    match rpc.method.as_str() {
+        "tools/call" => shared.book.call(rpc.modern, &rpc.params),
+        method => shared.book.answer(rpc.modern, method, &rpc.params),
+    }
+}
+
+/// Announces tasks, and lists their tools.
+fn add_tasks(rpc: &RpcRequest, result: &mut Value) {
+    match rpc.method.as_str() {
+        "initialize" => result["capabilities"]["tasks"] = TaskBook::legacy_capability(),
+        "server/discover" => {
+            result["capabilities"]["extensions"] = TaskBook::modern_extensions();
+        }
+        "tools/list" => {
+            if let Some(tools) = result["tools"].as_array_mut() {
+                tools.extend(TaskBook::tools());
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The replies that all servers of this kit have in common.

@@ -12,10 +12,13 @@ use tokio::task::AbortHandle;
 
 use super::fault::HttpFault;
 use super::guard::RequestGuard;
+use super::http_sse::{self, SessionStream};
 use super::listener::Listener;
 use super::record::{Received, Record};
-use super::{HttpOptions, LostSession, other_origin};
+use super::{HttpOptions, LostSession, ReplyKind, other_origin};
+use crate::armed_faults::{self, ArmedFaults};
 use crate::eventually::eventually;
+use crate::task_book::TaskBook;
 
 /// Queued commands for open streams; a lagging stream skips the oldest.
 const STREAM_BUFFER: usize = 4_096;
@@ -54,6 +57,7 @@ impl Drop for Owner {
 pub(super) struct Shared {
     options: Mutex<HttpOptions>,
     state: Mutex<State>,
+    faults: Mutex<ArmedFaults<MethodFault>>,
     record: Mutex<Record>,
     streams: broadcast::Sender<StreamCommand>,
     frozen: watch::Sender<bool>,
@@ -63,12 +67,15 @@ pub(super) struct Shared {
     next: AtomicU64,
     pub(super) other_origin: OnceLock<SocketAddr>,
     guard: OnceLock<Arc<dyn RequestGuard>>,
+    /// Its tasks.
+    pub(super) book: TaskBook,
 }
 
 #[derive(Debug, Default)]
 struct State {
     sessions: HashSet<String>,
-    armed: Vec<ArmedFault>,
+    /// Over HTTP+SSE: the streams of the sessions.
+    session_streams: HashMap<String, Arc<SessionStream>>,
     /// Replies that wait for the client to resume their stream.
     parked: HashMap<String, String>,
     cancelled: HashSet<String>,
@@ -78,13 +85,19 @@ struct State {
     ttl_ms: u64,
 }
 
+/// A fault, and which requests it affects.
 #[derive(Debug, Clone)]
-struct ArmedFault {
+pub struct MethodFault {
     fault: HttpFault,
     /// The JSON-RPC method, or the HTTP method if there is no message.
     on: String,
-    /// How many more requests it affects; `None` is unlimited.
-    left: Option<u32>,
+}
+
+impl MethodFault {
+    fn affects(&self, method: &str) -> bool {
+        let handshake = matches!(method, "initialize" | "server/discover");
+        self.on == method || (self.on == "*" && !handshake)
+    }
 }
 
 /// A command to all open streams.
@@ -106,11 +119,17 @@ impl HttpServer {
             })
     }
 
+    /// Its tasks, if it has any.
+    pub fn task_book(&self) -> &TaskBook {
+        &self.0.shared.book
+    }
+
     /// Starts a server at this address.
     pub async fn start_at(address: SocketAddr, options: HttpOptions) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             options: Mutex::new(options),
             state: Mutex::default(),
+            faults: Mutex::default(),
             record: Mutex::default(),
             streams: broadcast::Sender::new(STREAM_BUFFER),
             frozen: watch::Sender::new(false),
@@ -119,6 +138,7 @@ impl HttpServer {
             next: AtomicU64::new(1),
             other_origin: OnceLock::new(),
             guard: OnceLock::new(),
+            book: TaskBook::default(),
         });
         let other_origin = other_origin::open(&shared).await?;
         let listener = Listener::open(address, &shared).await?;
@@ -142,7 +162,16 @@ impl HttpServer {
 
     /// The URL of the server.
     pub fn url(&self) -> String {
-        format!("http://{}/mcp", self.0.address)
+        let path = match self.0.shared.options().reply {
+            ReplyKind::Session => http_sse::STREAM_PATH,
+            ReplyKind::Json | ReplyKind::Sse => "/mcp",
+        };
+        format!("http://{}{path}", self.0.address)
+    }
+
+    /// The options that it serves with.
+    pub fn options(&self) -> HttpOptions {
+        self.0.shared.options()
     }
 
     /// The address that it listens on.
@@ -191,6 +220,11 @@ impl HttpServer {
         lock(&self.0.shared.options).lost = lost;
     }
 
+    /// Changes the transport or the kind of replies, for further requests.
+    pub fn set_reply(&self, reply: ReplyKind) {
+        lock(&self.0.shared.options).reply = reply;
+    }
+
     /// While frozen, the server reads, answers and closes nothing.
     pub fn freeze(&self, frozen: bool) {
         self.0.shared.frozen.send_replace(frozen);
@@ -207,15 +241,17 @@ impl HttpServer {
     /// Builds a fault.
     pub fn fault_builder(&self, fault: HttpFault) -> FaultBuilder<'_> {
         FaultBuilder {
-            server: self,
-            fault,
-            on: "tools/call".to_owned(),
+            faults: &self.0.shared.faults,
+            fault: MethodFault {
+                fault,
+                on: "tools/call".to_owned(),
+            },
         }
     }
 
     /// Disarms all faults and unfreezes the server.
     pub fn disarm(&self) {
-        self.0.shared.state().armed.clear();
+        lock(&self.0.shared.faults).disarm();
         self.freeze(false);
     }
 
@@ -333,45 +369,14 @@ impl HttpServer {
 }
 
 /// A fault that is not armed yet.
-#[derive(Debug)]
-#[must_use = "a fault strikes once it is armed with `once`, `times` or `for_ever`"]
-pub struct FaultBuilder<'a> {
-    server: &'a HttpServer,
-    fault: HttpFault,
-    on: String,
-}
+pub type FaultBuilder<'a> = armed_faults::FaultBuilder<'a, MethodFault>;
 
 impl FaultBuilder<'_> {
     /// Affects requests of this JSON-RPC method, or of this HTTP method if there is no message. The
     /// default is tool calls; `*` is every request except the handshake.
     pub fn on(mut self, method: &str) -> Self {
-        method.clone_into(&mut self.on);
+        method.clone_into(&mut self.fault.on);
         self
-    }
-
-    /// Affects the next request.
-    pub fn once(self) {
-        self.arm(Some(1));
-    }
-
-    /// Affects this many requests.
-    pub fn times(self, times: u32) {
-        self.arm(Some(times));
-    }
-
-    /// Affects all requests from now on.
-    pub fn for_ever(self) {
-        self.arm(None);
-    }
-
-    fn arm(self, left: Option<u32>) {
-        let Self { server, fault, on } = self;
-        server
-            .0
-            .shared
-            .state()
-            .armed
-            .push(ArmedFault { fault, on, left });
     }
 }
 
@@ -434,6 +439,30 @@ impl Shared {
         session
     }
 
+    /// Sets the stream of a session.
+    pub(super) fn set_session_stream(&self, session: &str, stream: SessionStream) {
+        let streams = &mut self.state().session_streams;
+        streams.insert(session.to_owned(), Arc::new(stream));
+    }
+
+    /// The stream of a session, if the session is known.
+    pub(super) fn session_stream(&self, session: &str) -> Option<Arc<SessionStream>> {
+        let state = self.state();
+        let known = state.sessions.contains(session);
+        state
+            .session_streams
+            .get(session)
+            .filter(|_| known)
+            .cloned()
+    }
+
+    /// The stream of a session ended.
+    pub(super) fn end_session(&self, session: &str) {
+        let mut state = self.state();
+        state.sessions.remove(session);
+        state.session_streams.remove(session);
+    }
+
     pub(super) fn knows_session(&self, session: &str) -> bool {
         self.state().sessions.contains(session)
     }
@@ -447,18 +476,17 @@ impl Shared {
 
     /// The fault for a request of this method, if one is armed.
     pub(super) fn take_fault(&self, method: &str) -> Option<HttpFault> {
-        let handshake = matches!(method, "initialize" | "server/discover");
-        let mut state = self.state();
-        let matches = |armed: &ArmedFault| {
-            armed.left != Some(0) && (armed.on == method || (armed.on == "*" && !handshake))
+        let mut found = false;
+        // The first one alone.
+        let first = |fault: &MethodFault| {
+            let takes = !found && fault.affects(method);
+            found |= takes;
+            takes
         };
-        let armed = state.armed.iter_mut().find(|armed| matches(armed))?;
-        armed.left = armed.left.map(|left| left - 1);
-        let fault = armed.fault;
-        drop(state);
+        let taken = lock(&self.faults).take(first).pop()?;
         let mut record = self.record();
         *record.injected.entry(method.to_owned()).or_default() += 1;
-        Some(fault)
+        Some(taken.fault)
     }
 
     /// Stores a reply until its stream is resumed after this event.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::control::Shared;
+use super::guard::RequestGuard;
+use super::http_sse::{self, SessionStream};
 use super::record::Received;
 use super::wire::{Request, Wire};
 use super::{HttpEra, LostSession, ReplyKind, answers, inject, modern, streams};
@@ -60,9 +62,13 @@ pub(super) async fn serve(
     };
     let guard = shared.guard();
     let intercepted = guard.and_then(|guard| guard.intercept(&received, &message));
+    wire.extra = guard.map_or_else(Vec::new, RequestGuard::response_headers);
     shared.record().received.push(received);
     if let Some(reply) = intercepted {
         return reply.send(wire).await;
+    }
+    if shared.options().reply == ReplyKind::Session {
+        return http_sse::serve(wire, shared, &request, message).await;
     }
     match request.method.as_str() {
         "POST" if method.is_empty() && message["jsonrpc"] != "2.0" => {
@@ -188,10 +194,11 @@ pub(super) async fn reject_lost_session(
     }
 }
 
-/// The reply to a request: a single body, or a stream that has already started.
+/// The reply to a request: a single body, a stream that has already started, or an event on the stream
+/// of the session.
 #[derive(Debug)]
 pub(super) struct Reply<'a> {
-    wire: &'a mut Wire,
+    to: ReplyTo<'a>,
     kind: ReplyKind,
     began: bool,
     session: Option<String>,
@@ -199,10 +206,26 @@ pub(super) struct Reply<'a> {
     resume_from: Option<String>,
 }
 
+/// Where a reply goes.
+#[derive(Debug)]
+enum ReplyTo<'a> {
+    Response(&'a mut Wire),
+    Session(Arc<SessionStream>),
+}
+
 impl<'a> Reply<'a> {
     pub(super) fn new(wire: &'a mut Wire, kind: ReplyKind) -> Self {
+        Self::to(ReplyTo::Response(wire), kind)
+    }
+
+    /// A reply on the stream of a session.
+    pub(super) fn on(stream: Arc<SessionStream>) -> Self {
+        Self::to(ReplyTo::Session(stream), ReplyKind::Session)
+    }
+
+    fn to(to: ReplyTo<'a>, kind: ReplyKind) -> Self {
         Self {
-            wire,
+            to,
             kind,
             began: false,
             session: None,
@@ -222,6 +245,9 @@ impl<'a> Reply<'a> {
 
     /// Starts the stream, if the reply is one.
     pub(super) async fn begin(&mut self) -> io::Result<()> {
+        let ReplyTo::Response(wire) = &mut self.to else {
+            return Ok(());
+        };
         if self.kind == ReplyKind::Json || self.began {
             return Ok(());
         }
@@ -229,10 +255,10 @@ impl<'a> Reply<'a> {
         let mut headers = vec![("content-type", "text/event-stream")];
         let session = self.session.clone();
         headers.extend(session.as_deref().map(|session| (SESSION, session)));
-        self.wire.begin(200, &headers).await?;
+        wire.begin(200, &headers).await?;
         if let Some(id) = &self.resume_from {
             let first = format!("id: {id}\nretry: 100\ndata: \n\n");
-            self.wire.chunk(first.as_bytes()).await?;
+            wire.chunk(first.as_bytes()).await?;
         }
         Ok(())
     }
@@ -241,10 +267,11 @@ impl<'a> Reply<'a> {
     pub(super) async fn notify(&mut self, method: &str, params: Value) -> io::Result<()> {
         self.kind = ReplyKind::Sse;
         self.begin().await?;
-        let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
-        self.wire
-            .chunk(event(&message.to_string()).as_bytes())
-            .await
+        let message = json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string();
+        match &mut self.to {
+            ReplyTo::Response(wire) => wire.chunk(event(&message).as_bytes()).await,
+            ReplyTo::Session(stream) => stream.send(&message).await,
+        }
     }
 
     pub(super) async fn result(self, id: &Value, result: Value) -> io::Result<()> {
@@ -265,24 +292,34 @@ impl<'a> Reply<'a> {
     /// Sends a message as the whole reply, or as the last event of the stream.
     pub(super) async fn body(&mut self, text: &str) -> io::Result<()> {
         self.begin().await?;
+        let wire = match &mut self.to {
+            ReplyTo::Response(wire) => wire,
+            ReplyTo::Session(stream) => return stream.send(text).await,
+        };
         if self.began {
-            return self.wire.last_chunk(event(text).as_bytes()).await;
+            return wire.last_chunk(event(text).as_bytes()).await;
         }
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(self.session.as_deref().map(|session| (SESSION, session)));
-        self.wire.answer(200, &headers, text.as_bytes()).await
+        wire.answer(200, &headers, text.as_bytes()).await
     }
 
     /// Ends without a reply.
     pub(super) async fn nothing(mut self) -> io::Result<()> {
         self.kind = ReplyKind::Sse;
         self.begin().await?;
-        self.wire.end().await
+        match &mut self.to {
+            ReplyTo::Response(wire) => wire.end().await,
+            ReplyTo::Session(_) => Ok(()),
+        }
     }
 
     /// Waits until the client disconnects.
     pub(super) async fn client_closed(&mut self) {
-        self.wire.client_closed().await;
+        match &mut self.to {
+            ReplyTo::Response(wire) => wire.client_closed().await,
+            ReplyTo::Session(stream) => stream.closed().await,
+        }
     }
 }
 

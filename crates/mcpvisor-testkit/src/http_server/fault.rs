@@ -32,6 +32,8 @@ pub(super) enum Kind {
     Status,
     Repeat,
     RepeatError,
+    RepeatAnswer,
+    RepeatSessionError,
     Redirect,
     RedirectHere,
     EndlessBody,
@@ -45,6 +47,13 @@ pub(super) enum Kind {
     WrongId,
     Flood,
     FloodRequests,
+    NoEndpoint,
+    EndlessComments,
+    EndpointElsewhere,
+    EndpointJavascript,
+    EndpointHuge,
+    TwoEndpoints,
+    EndlessAcceptance,
 }
 
 /// What a fault's number means, and its default.
@@ -82,6 +91,8 @@ const FAULTS: &[(Kind, &str, Option<Number>, &str)] = {
         (Status, "http-status", Some(("STATUS", 500)), "answers with this status and a text"),
         (Repeat, "http-repeat", Some(("STATUS", 500)), "answers with this status, and repeats all that it was sent"),
         (RepeatError, "http-repeat-error", Some(("STATUS", 400)), "the same, in a JSON-RPC error"),
+        (RepeatAnswer, "http-repeat-answer", None, "answers with a JSON-RPC error that repeats all that it was sent, in its message and its data"),
+        (RepeatSessionError, "http-repeat-session-error", None, "the same, but the message says that the session is not found, and repeats the authorization alone"),
         (Redirect, "http-redirect", None, "sends the client to another origin"),
         (RedirectHere, "http-redirect-here", None, "sends the client to another path of its own"),
         (EndlessBody, "http-endless-body", None, "answers with a JSON body without an end"),
@@ -95,6 +106,13 @@ const FAULTS: &[(Kind, &str, Option<Number>, &str)] = {
         (WrongId, "http-wrong-id", None, "answers under an id that nobody gave"),
         (Flood, "http-flood", Some(("N", 100_000)), "sends so many log messages, then answers"),
         (FloodRequests, "http-flood-requests", Some(("N", 100_000)), "sends so many requests, then answers"),
+        (NoEndpoint, "sse-no-endpoint", None, "opens the stream and sends no endpoint"),
+        (EndlessComments, "sse-comments", None, "sends comments on the stream without an end, and no endpoint"),
+        (EndpointElsewhere, "sse-endpoint-elsewhere", None, "names an endpoint on another origin"),
+        (EndpointJavascript, "sse-endpoint-javascript", None, "names javascript:alert(1) as its endpoint"),
+        (EndpointHuge, "sse-endpoint-huge", Some(("BYTES", 1024 * 1024)), "names an endpoint of so many bytes"),
+        (TwoEndpoints, "sse-two-endpoints", None, "names its endpoint, and then another one"),
+        (EndlessAcceptance, "sse-endless-202", None, "answers on the stream; the response to the POST never ends"),
     ]
 };
 

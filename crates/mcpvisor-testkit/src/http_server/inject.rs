@@ -77,6 +77,23 @@ pub(super) async fn inject(
             let body = error(&format!("what is this: {}", rpc.head));
             wire.answer(status, &[JSON], body.as_bytes()).await
         }
+        Kind::RepeatAnswer | Kind::RepeatSessionError => {
+            let text = match fault.kind {
+                // A long text is no evidence of a lost session.
+                Kind::RepeatSessionError => {
+                    let (_, authorization) =
+                        rpc.head.split_once("authorization").unwrap_or_default();
+                    let begin: String = authorization.chars().take(150).collect();
+                    format!("Session not found: {begin}")
+                }
+                _ => format!("what is this: {}", rpc.head),
+            };
+            let data = json!({ "sent": { "head": rpc.head } });
+            let error = json!({ "code": -32000, "message": text, "data": data });
+            let message = json!({ "jsonrpc": "2.0", "id": rpc.id, "error": error });
+            let mut reply = Reply::new(wire, shared.options().reply);
+            reply.body(&message.to_string()).await
+        }
         Kind::RunThenSessionError => {
             let _ = perform(shared, rpc);
             let mut reply = Reply::new(wire, shared.options().reply);
@@ -178,13 +195,13 @@ fn error(message: &str) -> String {
 }
 
 /// The correct reply to a request with an injected fault.
-fn good(rpc: &RpcRequest) -> String {
+pub(super) fn good(rpc: &RpcRequest) -> String {
     let result = structured(json!({ "fine": true }));
     json!({ "jsonrpc": "2.0", "id": rpc.id, "result": result }).to_string()
 }
 
 /// A complete but unusual reply.
-fn odd(fault: HttpFault, rpc: &RpcRequest) -> String {
+pub(super) fn odd(fault: HttpFault, rpc: &RpcRequest) -> String {
     let amount = usize::try_from(fault.amount).unwrap_or(usize::MAX);
     let with = |value: &str| {
         let result = format!(r#"{{"content":[],"structuredContent":{{"value":{value}}}}}"#);
@@ -199,14 +216,8 @@ fn odd(fault: HttpFault, rpc: &RpcRequest) -> String {
     }
 }
 
-/// A large reply, written in pieces. The server must not hold it in memory, because tests measure
-/// the memory of this process.
-async fn large(
-    wire: &mut Wire,
-    shared: &Shared,
-    fault: HttpFault,
-    rpc: &RpcRequest,
-) -> io::Result<()> {
+/// The beginning, the repeated part and the end of a large reply.
+pub(super) fn large_parts(fault: HttpFault, rpc: &RpcRequest) -> (String, &'static str, String) {
     let (opening, filling, closing) = match fault.kind {
         Kind::Values => (
             r#"{"content":[],"structuredContent":{"value":[1"#,
@@ -215,13 +226,25 @@ async fn large(
         ),
         _ => (r#"{"content":[{"type":"text","text":""#, "x", r#""}]}"#),
     };
-    let (kind, before, after) = match shared.options().reply {
-        ReplyKind::Sse => (EVENTS, "event: message\ndata: ", "\n\n"),
-        ReplyKind::Json => (JSON, "", ""),
-    };
     let id = &rpc.id;
-    let opening = format!(r#"{before}{{"jsonrpc":"2.0","id":{id},"result":{opening}"#);
-    let closing = format!("{closing}}}{after}");
+    let opening = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{opening}"#);
+    (opening, filling, format!("{closing}}}"))
+}
+
+/// A large reply, written in pieces. The server must not hold it in memory, because tests measure
+/// the memory of this process.
+async fn large(
+    wire: &mut Wire,
+    shared: &Shared,
+    fault: HttpFault,
+    rpc: &RpcRequest,
+) -> io::Result<()> {
+    let (opening, filling, closing) = large_parts(fault, rpc);
+    let (kind, before, after) = match shared.options().reply {
+        ReplyKind::Json => (JSON, "", ""),
+        ReplyKind::Sse | ReplyKind::Session => (EVENTS, "event: message\ndata: ", "\n\n"),
+    };
+    let (opening, closing) = (format!("{before}{opening}"), format!("{closing}{after}"));
     let amount = usize::try_from(fault.amount).unwrap_or(usize::MAX / 2);
     let length = opening.len() + amount * filling.len() + closing.len();
     wire.announce(200, &[kind], length).await?;
@@ -315,25 +338,45 @@ async fn endless(wire: &mut Wire, kind: (&str, &str), prefix: &str) -> io::Resul
 /// A flood of unsolicited messages, then the reply.
 async fn flood(wire: &mut Wire, fault: HttpFault, rpc: &RpcRequest) -> io::Result<()> {
     wire.begin(200, &[EVENTS]).await?;
-    let mut piece = String::with_capacity(PIECE + 1024);
-    for number in 0..fault.amount {
-        let message = match fault.kind {
-            Kind::FloodRequests => {
-                let method = ["ping", "roots/list"][(number % 2) as usize];
-                json!({ "jsonrpc": "2.0", "id": format!("flood-{number}"), "method": method })
-            }
-            _ => {
-                let params = json!({ "level": "error", "data": "one of very many" });
-                json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params })
-            }
-        };
-        piece.push_str(&event(&message.to_string()));
-        if piece.len() >= PIECE {
-            wire.chunk(piece.as_bytes()).await?;
-            piece.clear();
-        }
+    for piece in Flood::new(fault) {
+        wire.chunk(piece.as_bytes()).await?;
     }
-    piece.push_str(&event(&good(rpc)));
-    wire.chunk(piece.as_bytes()).await?;
+    wire.chunk(event(&good(rpc)).as_bytes()).await?;
     wire.end().await
+}
+
+/// The events of a flood, in large pieces.
+pub(super) struct Flood {
+    fault: HttpFault,
+    sent: u64,
+}
+
+impl Flood {
+    pub(super) fn new(fault: HttpFault) -> Self {
+        Self { fault, sent: 0 }
+    }
+}
+
+impl Iterator for Flood {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut piece = String::with_capacity(PIECE + 1024);
+        while piece.len() < PIECE && self.sent < self.fault.amount {
+            let number = self.sent;
+            self.sent += 1;
+            let message = match self.fault.kind {
+                Kind::FloodRequests => {
+                    let method = ["ping", "roots/list"][(number % 2) as usize];
+                    json!({ "jsonrpc": "2.0", "id": format!("flood-{number}"), "method": method })
+                }
+                _ => {
+                    let params = json!({ "level": "error", "data": "one of very many" });
+                    json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params })
+                }
+            };
+            piece.push_str(&event(&message.to_string()));
+        }
+        (!piece.is_empty()).then_some(piece)
+    }
 }

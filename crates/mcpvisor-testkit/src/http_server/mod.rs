@@ -1,4 +1,4 @@
-//! An MCP server over Streamable HTTP with injected faults, for tests.
+//! An MCP server over Streamable HTTP, or over HTTP+SSE, with injected faults, for tests.
 //!
 //! It runs in the test's own process on its own port. A test controls it while it serves: it can
 //! forget its sessions, freeze, stop, resume on its port, or inject a fault. It counts connections,
@@ -23,6 +23,7 @@ mod control;
 mod exchange;
 mod fault;
 mod guard;
+mod http_sse;
 mod inject;
 mod listener;
 mod modern;
@@ -52,6 +53,8 @@ pub enum ReplyKind {
     Json,
     /// An event stream that ends with the reply.
     Sse,
+    /// The stream of the session: the server speaks HTTP+SSE (2024-11-05), not Streamable HTTP.
+    Session,
 }
 
 /// The protocol revisions that a server speaks.
@@ -100,6 +103,8 @@ pub struct HttpOptions {
     pub keep_alive: Option<Duration>,
     /// The `Keep-Alive: timeout` that it announces, in seconds.
     pub announced: Option<u64>,
+    /// Whether it has the tools of [`TaskBook`](crate::task_book::TaskBook), and runs them as tasks.
+    pub tasks: bool,
 }
 
 impl Default for HttpOptions {
@@ -114,6 +119,7 @@ impl Default for HttpOptions {
             nodelay: true,
             keep_alive: None,
             announced: None,
+            tasks: false,
         }
     }
 }
@@ -123,6 +129,14 @@ impl HttpOptions {
     pub fn sse() -> Self {
         Self {
             reply: ReplyKind::Sse,
+            ..Self::default()
+        }
+    }
+
+    /// Speaks HTTP+SSE, the transport of 2024-11-05.
+    pub fn http_sse() -> Self {
+        Self {
+            reply: ReplyKind::Session,
             ..Self::default()
         }
     }
@@ -142,6 +156,13 @@ impl HttpOptions {
             sessions: false,
             ..Self::default()
         }
+    }
+
+    /// Runs tools as tasks.
+    #[must_use]
+    pub fn with_tasks(mut self) -> Self {
+        self.tasks = true;
+        self
     }
 
     /// Assigns no session ids.

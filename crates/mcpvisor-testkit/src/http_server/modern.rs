@@ -57,6 +57,7 @@ fn name(rpc: &RpcRequest) -> Option<&str> {
     match rpc.method.as_str() {
         "tools/call" | "prompts/get" => rpc.params["name"].as_str(),
         "resources/read" => rpc.params["uri"].as_str(),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => rpc.params["taskId"].as_str(),
         _ => None,
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Wire {
     read: Vec<u8>,
     /// The `Keep-Alive: timeout` in every head, in seconds.
     announced: Option<u64>,
+    /// Further headers in every head.
+    pub(crate) extra: Vec<(&'static str, String)>,
 }
 
 impl Wire {
@@ -40,6 +42,7 @@ impl Wire {
             stream,
             read: Vec::new(),
             announced,
+            extra: Vec::new(),
         }
     }
 
@@ -160,6 +163,9 @@ impl Wire {
     fn head(&self, status: u16, headers: &[(&str, &str)], more: &[(&str, &str)]) -> Vec<u8> {
         let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
         for (name, value) in headers.iter().chain(more) {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        for (name, value) in &self.extra {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         if let Some(seconds) = self.announced {

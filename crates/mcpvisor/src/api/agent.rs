@@ -111,6 +111,13 @@ impl Agent {
     }
 }
 
+/// The default client: no limits, and the callbacks of the runtime.
+impl Default for Agent {
+    fn default() -> Self {
+        Self::new(ClientId::DEFAULT, Arc::default(), Quota::default(), None)
+    }
+}
+
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Agent")

@@ -150,7 +150,11 @@ impl Callbacks {
         self
     }
 
-    /// Handles requests that a person opens a URL (`elicitation/create` in URL mode).
+    /// Handles requests that a person opens a URL (`elicitation/create` in URL mode, and calls that
+    /// the server refuses with code -32042 until it is opened).
+    ///
+    /// A call that was refused is sent again once the callback accepts and the server reports that
+    /// the person is done, or after a minute without such a report.
     #[must_use]
     pub fn elicitation_url<F, Fut>(mut self, callback: F) -> Self
     where
@@ -215,6 +219,11 @@ impl Callbacks {
     /// The limit of concurrent requests.
     pub(crate) fn limit(&self) -> usize {
         self.at_once
+    }
+
+    /// Whether a person can be asked to open a URL.
+    pub(crate) fn opens_urls(&self) -> bool {
+        self.url.is_some()
     }
 
     /// The capabilities that are advertised to servers.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcpvisor_core::names::SEPARATOR;
 use mcpvisor_core::rate_limit::RateLimit;
 use mcpvisor_core::request_routing::Answerer;
-use mcpvisor_core::{ClientId, Filter, exposed_name};
+use mcpvisor_core::{ClientId, Filter, Generation, exposed_name};
 use rmcp::model::CallToolResult;
 use serde_json::Value;
 
@@ -14,6 +14,7 @@ use crate::api::agent::Agent;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::error::{UnknownServer, UnknownTool};
 use crate::api::handle::ServerHandle;
+use crate::api::meta_tools::{self, MetaTool};
 use crate::api::quota::{Quota, QuotaLimits};
 use crate::api::request::Request;
 use crate::api::runtime::Runtime;
@@ -138,6 +139,23 @@ pub struct Client {
 }
 
 impl Client {
+    /// The client of calls without one: no filter and no quota.
+    pub(crate) fn default_of(runtime: &Runtime) -> Self {
+        Self {
+            agent: Arc::clone(&runtime.lifeline.default_agent),
+            runtime: runtime.clone(),
+            view: None,
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    pub(crate) fn filter(&self) -> Option<&Filter> {
+        self.view.as_deref().map(|view| &view.filter)
+    }
+
     /// The agent's name.
     pub fn name(&self) -> &str {
         &self.agent.name
@@ -179,7 +197,8 @@ impl Client {
     }
 
     fn handle(&self, slot: Arc<ServerSlot>) -> ServerHandle {
-        let agent = Some(Arc::clone(&self.agent));
+        // Requests of the default client have no quota and cannot be cancelled together.
+        let agent = (self.agent.id != ClientId::DEFAULT).then(|| Arc::clone(&self.agent));
         self.runtime.handle(slot, agent, self.view.clone())
     }
 
@@ -199,26 +218,74 @@ impl Client {
         }
     }
 
-    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or
-    /// null for none. A call of a tool that the agent's filter hides is not sent, and its error
-    /// says so.
+    /// Tools with which a model finds and calls the tools of this agent, for a catalog that is too
+    /// large for a request: `mcpvisor__search_tools`, `mcpvisor__describe_tools`,
+    /// `mcpvisor__call_tool` and `mcpvisor__list_servers`. Offer them instead of the
+    /// [`catalog`](Self::catalog); [`call`](Self::call) answers them. Their definitions never
+    /// change.
+    ///
+    /// They show and call what this agent may see and call, and nothing else. A call through
+    /// `mcpvisor__call_tool` is the same request as a direct call, with the same options (deadline,
+    /// progress, retry), the same cancellation and the same outcome; only an unknown tool is a
+    /// result with `is_error`, which suggests others. The other three are answered at once, from
+    /// the last good catalogs; they start no server, and the options of a request do not apply.
+    ///
+    /// ```no_run
+    /// # async fn example(agent: mcpvisor::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use mcpvisor::for_model::{self, ModelText};
+    /// use serde_json::json;
+    ///
+    /// let tools = for_model::anthropic_tools(&agent.meta_tools());
+    /// // What the model calls:
+    /// let found = agent.call("mcpvisor__search_tools", json!({ "query": "create issue" }))?;
+    /// println!("{}", found.await.model_text());
+    /// let arguments = json!({ "owner": "mcpvisor", "repo": "mcpvisor", "title": "A bug" });
+    /// let call = json!({ "name": "github__create_issue", "arguments": arguments });
+    /// println!("{}", agent.call("mcpvisor__call_tool", call)?.await.model_text());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn meta_tools(&self) -> Arc<FleetCatalog> {
+        meta_tools::catalog()
+    }
+
+    /// Calls a tool by its exposed name, such as `github__search`, or one of the
+    /// [`meta_tools`](Self::meta_tools). `arguments` is an object, or null for none. A call of a
+    /// tool that the agent's filter hides is not sent, and its error says so.
     pub fn call(
         &self,
         exposed: &str,
         arguments: impl Into<Value>,
     ) -> Result<Request<CallToolResult>, UnknownTool> {
+        if let Some(tool) = MetaTool::of(exposed) {
+            return Ok(tool.call(self, arguments.into()));
+        }
         let (slot, tool) = resolve(&self.runtime, exposed)?;
         Ok(self.handle(slot).call_tool(tool, arguments))
+    }
+
+    /// Calls a tool by its exposed name, unless there is none: its server has listed its tools on
+    /// the present connection, and not this one.
+    pub(crate) fn call_listed(
+        &self,
+        exposed: &str,
+        arguments: Value,
+    ) -> Option<Request<CallToolResult>> {
+        let (slot, tool) = resolve(&self.runtime, exposed).ok()?;
+        let listed = slot.published.catalog();
+        let is_known = listed.tool(&tool).is_some() || listed.held(&tool).is_some();
+        let handle = self.handle(slot);
+        let is_fresh = listed.generation != Generation::NONE && !listed.stale;
+        // What a filter hides is refused as in a direct call, whether or not it exists.
+        let is_unknown = is_fresh && !is_known && handle.sees(&tool).is_ok();
+        (!is_unknown).then(|| handle.call_tool(tool, arguments))
     }
 }
 
 /// Resolves an exposed name to its server and tool. Until a server has listed its tools, it is
 /// found by the prefix of the name, unless the name was altered; the call then waits for the
 /// connection.
-pub(crate) fn resolve(
-    runtime: &Runtime,
-    exposed: &str,
-) -> Result<(Arc<ServerSlot>, String), UnknownTool> {
+fn resolve(runtime: &Runtime, exposed: &str) -> Result<(Arc<ServerSlot>, String), UnknownTool> {
     let unknown = || UnknownTool {
         name: exposed.to_owned(),
     };

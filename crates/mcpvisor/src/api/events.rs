@@ -10,6 +10,7 @@ use mcpvisor_core::{Generation, ListKind, ServerInstance, ServerName, StateName}
 use rmcp::model::{CustomNotification, LoggingMessageNotificationParam, ProgressNotificationParam};
 use tokio::sync::broadcast;
 
+use crate::api::status::UnsavedLogin;
 use crate::catalog::ListDiff;
 use crate::fleet::ServerChange;
 use crate::mutex::lock;
@@ -117,6 +118,10 @@ pub enum EventKind {
         /// The scopes that a login requests.
         scopes: Vec<String>,
     },
+    /// A renewed login could not be saved, and exists only in memory: the status says why.
+    LoginUnsaved(UnsavedLogin),
+    /// The login no longer exists only in memory: it was saved, or another one replaced it.
+    LoginSaved,
     /// A reload changed the server's settings.
     Reconfigured(ServerChange),
     /// A watched config file changed and was rejected; the fleet is unchanged.

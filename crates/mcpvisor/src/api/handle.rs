@@ -56,6 +56,14 @@ impl ServerHandle {
         agent.map_or(ClientId::DEFAULT, |agent| agent.id)
     }
 
+    /// The same for one slot of the server, such as the instance that runs a task.
+    pub(crate) fn at(&self, slot: &Arc<ServerSlot>) -> Self {
+        Self {
+            slot: Arc::clone(slot),
+            ..self.clone()
+        }
+    }
+
     /// The server's name.
     pub fn name(&self) -> &ServerName {
         self.slot.name()

@@ -5,7 +5,10 @@
 
 mod from_result;
 mod submission;
+mod tasks;
+mod terms;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,19 +16,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use mcpvisor_core::{Priority, RetryPolicy};
-use rmcp::model::{ClientRequest, GetMeta, ProgressNotificationParam, RequestMetaObject};
+use rmcp::model::{
+    ClientRequest, GetMeta, ProgressNotificationParam, RequestMetaObject, ServerResult,
+};
 use tokio::sync::mpsc;
 
 pub use self::from_result::FromResult;
+use self::terms::Terms;
+use crate::api::agent::Cancellations;
 use crate::api::callbacks::Callbacks;
-use crate::api::error::{CallError, RequestContext};
+use crate::api::error::CallError;
 use crate::api::handle::ServerHandle;
 use crate::api::reply::Failure;
-use crate::server::actor::now;
-use crate::server::slot::ServerSlot;
+use crate::api::task::state::Answered;
+use crate::link::TaskParam;
 
 /// Cap of every deadline, so that clock arithmetic cannot overflow.
-const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A request that is sent when it is first polled. Set its options, then await it.
 ///
@@ -66,7 +73,7 @@ type Running<R> = Pin<Box<dyn Future<Output = Result<R, CallError>> + Send>>;
 
 /// The request and its options.
 #[derive(Debug)]
-struct Options {
+pub(crate) struct Options {
     handle: ServerHandle,
     request: Result<ClientRequest, String>,
     method: &'static str,
@@ -76,6 +83,12 @@ struct Options {
     priority: Priority,
     progress: Option<mpsc::Sender<ProgressNotificationParam>>,
     callbacks: Option<Arc<Callbacks>>,
+    /// Sends a tool call as a task, where the server has them.
+    task: Option<TaskParam>,
+    /// A request of the runtime on behalf of a call: it needs no permit of the client's quota.
+    of_runtime: bool,
+    /// The cancellations of the client when it was submitted.
+    begun: Option<Cancellations>,
 }
 
 impl<R> fmt::Debug for Request<R> {
@@ -112,8 +125,21 @@ impl<R> Request<R> {
                 priority: Priority::Normal,
                 progress: None,
                 callbacks: None,
+                task: None,
+                of_runtime: false,
+                begun: None,
             }),
             running: None,
+        }
+    }
+
+    /// A request that is answered without a server. Its options have no effect.
+    pub(crate) fn local(
+        answer: impl Future<Output = Result<R, CallError>> + Send + 'static,
+    ) -> Self {
+        Self {
+            options: None,
+            running: Some(Box::pin(answer)),
         }
     }
 
@@ -123,6 +149,16 @@ impl<R> Request<R> {
             set(options);
         }
         self
+    }
+
+    /// The request and its options, once.
+    pub(crate) fn take_options(&mut self) -> Option<Options> {
+        self.options.take()
+    }
+
+    /// Exempts it from the client's quota: it belongs to a call that had its permit.
+    pub(crate) fn of_runtime(self) -> Self {
+        self.set(|options| options.of_runtime = true)
     }
 
     /// Limits the whole request: queueing, connecting, retry and the call itself.
@@ -187,52 +223,53 @@ impl<R: FromResult + 'static> Future for Request<R> {
 }
 
 impl Options {
-    async fn run<R: FromResult>(self) -> Result<R, CallError> {
-        let slot = Arc::clone(&self.handle.slot);
-        let config = slot.config();
-        let settings = &config.settings;
-        let deadline = self.deadline.unwrap_or(settings.timeouts.call);
-        let idle = self.idle.unwrap_or(settings.timeouts.idle);
-        let (method, client) = (self.method, self.handle.client());
-        let context = |slot: &ServerSlot, tool| RequestContext {
-            server: slot.name().clone(),
-            method,
-            tool,
-            deadline,
-            idle,
-            limit: settings
-                .admission
-                .in_flight
-                .saturating_add(settings.admission.waiting),
-            expected_wait: slot.calls.expected_wait(client),
-            obstacle: slot.published.obstacle(),
+    async fn run<R: FromResult>(mut self) -> Result<R, CallError> {
+        let mut terms = Terms::new(&self);
+        let tool = self.tool();
+        let result = match self.answer(&mut terms, tool.as_deref()).await? {
+            Answered::Result(result) => result,
+            Answered::Task(state) => {
+                let result = self.await_task(&terms, tool.as_deref(), *state).await?;
+                ServerResult::CallToolResult(result)
+            }
         };
-        let tool = match &self.request {
+        R::from_result(result).map_err(|problem| {
+            let failure = Failure::Unreadable(format!("{problem}, got another kind"));
+            terms.error(None, failure)
+        })
+    }
+
+    /// The tool that it calls.
+    fn tool(&self) -> Option<Cow<'static, str>> {
+        match &self.request {
             Ok(ClientRequest::CallToolRequest(call)) => Some(call.params.name.clone()),
             _ => None,
+        }
+    }
+
+    /// Checks the request, sends it and waits for its answer.
+    async fn answer(
+        &mut self,
+        terms: &mut Terms,
+        tool: Option<&str>,
+    ) -> Result<Answered, CallError> {
+        if let Some(tool) = tool {
+            if let Err(hidden) = self.handle.sees(tool) {
+                return Err(terms.error(Some(tool), hidden));
+            }
+            terms.slot.refresh_approval(tool, terms.due).await;
+            #[cfg(feature = "schema-check")]
+            if terms.config.check_arguments
+                && let Err(failure) =
+                    submission::check_arguments(&terms.slot, &self.request, terms.due).await
+            {
+                return Err(terms.error(Some(tool), failure));
+            }
+        }
+        let answer = match tool {
+            Some(tool) => self.submit_call(terms, tool).await,
+            None => self.submit(terms).await.map(Answered::Result),
         };
-        if let Some(tool) = &tool
-            && let Err(hidden) = self.handle.sees(tool)
-        {
-            return Err(context(&slot, Some(tool.to_string())).error(hidden));
-        }
-        let due = now() + deadline.min(MAX_DEADLINE);
-        if let Some(tool) = &tool {
-            slot.refresh_approval(tool, due).await;
-        }
-        #[cfg(feature = "schema-check")]
-        if config.check_arguments
-            && let Err(failure) = submission::check_arguments(&slot, &self.request, due).await
-        {
-            return Err(context(&slot, tool.map(String::from)).error(failure));
-        }
-        let mut used = Arc::clone(&slot);
-        match self.submit(due, idle, &mut used).await {
-            Ok(result) => R::from_result(result).map_err(|problem| {
-                let problem = format!("{problem}, got another kind");
-                context(&used, None).error(Failure::Unreadable(problem))
-            }),
-            Err(failure) => Err(context(&used, tool.map(String::from)).error(failure)),
-        }
+        answer.map_err(|failure| terms.error(tool, failure))
     }
 }

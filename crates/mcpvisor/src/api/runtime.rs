@@ -26,7 +26,7 @@ pub(crate) use self::builder::{check_connects, default_governor};
 pub(crate) use self::drivers::check_drivers;
 pub use self::weak::WeakRuntime;
 use crate::api::agent::Agent;
-use crate::api::client::{self, ClientBuilder};
+use crate::api::client::{Client, ClientBuilder};
 use crate::api::error::{ControlError, NotReady, ServerNotReady, UnknownServer, UnknownTool};
 use crate::api::events::{EventBus, Events};
 use crate::api::handle::ServerHandle;
@@ -51,6 +51,10 @@ const FORCED_END: Duration = Duration::from_secs(1);
 /// Minimum time for saving state at a shutdown.
 const LAST_WRITES: Duration = Duration::from_secs(1);
 
+/// Cap of the wait for renewals at a shutdown, whatever its limit: a token request (45 s), and time to
+/// save its answer.
+const RENEWAL_WAIT: Duration = Duration::from_secs(60);
+
 /// A supervised fleet of MCP servers. Cheap to clone.
 ///
 /// It needs a tokio runtime with the time and the I/O driver, as with `#[tokio::main]` or
@@ -73,6 +77,8 @@ pub(crate) struct Lifeline {
     pub(crate) host: Arc<Host>,
     pub(crate) catalogs: Arc<CatalogMerger>,
     next_client: AtomicU32,
+    /// The client of requests without one.
+    pub(crate) default_agent: Arc<Agent>,
     /// Locked during a reload, so that there is one at a time.
     pub(crate) reloading: tokio::sync::Mutex<Governed>,
 }
@@ -134,6 +140,20 @@ async fn save_state(slots: &[Arc<ServerSlot>], due: Instant) {
     if timeout_at(due, written).await.is_err() {
         tracing::warn!("saving the state for the next run timed out");
     }
+}
+
+/// Ends renewals for good, and waits for those whose token may be lost. Returns the servers of those
+/// that have not ended by then.
+async fn finish_renewals(slots: &[Arc<ServerSlot>], due: Instant) -> Vec<ServerName> {
+    let finished = join_all(slots.iter().map(|slot| slot.finish_renewal()));
+    // At the deadline, the servers tell which are not finished.
+    let _ = timeout_at(due, finished).await;
+    renewing(slots)
+}
+
+fn renewing(slots: &[Arc<ServerSlot>]) -> Vec<ServerName> {
+    let renewing = slots.iter().filter(|slot| slot.is_renewing());
+    renewing.map(|slot| slot.name().clone()).collect()
 }
 
 /// Waits for connections whose actors are gone. The connection of a crashed actor closes by itself;
@@ -234,8 +254,8 @@ impl Runtime {
         self.lifeline.catalogs.changes()
     }
 
-    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or
-    /// null for none.
+    /// Calls a tool by its exposed name, such as `github__search`, or one of the
+    /// [`meta_tools`](Client::meta_tools). `arguments` is an object, or null for none.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) -> Result<(), Box<dyn std::error::Error>> {
@@ -248,9 +268,7 @@ impl Runtime {
         exposed: &str,
         arguments: impl Into<Value>,
     ) -> Result<Request<CallToolResult>, UnknownTool> {
-        let (slot, tool) = client::resolve(self, exposed)?;
-        let server = self.handle(slot, None, None);
-        Ok(server.call_tool(tool, arguments))
+        Client::default_of(self).call(exposed, arguments)
     }
 
     /// Subscribes to events. [`RuntimeBuilder::events`] includes those of the start.
@@ -529,6 +547,12 @@ impl Runtime {
     /// then all servers are closed concurrently. A limit shorter than the servers' close timeouts
     /// shrinks every step in proportion; time that the drain does not use is left to the later
     /// steps.
+    ///
+    /// A login that is being renewed is waited for within the limit, at least 1 s and at most 60 s:
+    /// the issuer may have replaced its token, and the new one has to be saved. If the limit is
+    /// over before, [`renewing`](Self::renewing) names the servers, and
+    /// [`finish_renewals`](Self::finish_renewals) waits longer. The status after the shutdown tells
+    /// whether a login could not be saved ([`ServerStatus::unsaved_login`]).
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let slots = self.slots();
         let due = Instant::now() + limit.min(MAX_SHUTDOWN);
@@ -543,7 +567,9 @@ impl Runtime {
             Err(_) => ShutdownReport::default(),
         };
         report.complete(&slots);
-        save_state(&slots, due).await;
+        let now = Instant::now();
+        let renewed_by = due.clamp(now + LAST_WRITES, now + RENEWAL_WAIT);
+        tokio::join!(save_state(&slots, due), finish_renewals(&slots, renewed_by),);
         let forced = end_connections(slots, due).await;
         for closed in &mut report.servers {
             if forced.contains(&closed.id()) {
@@ -551,6 +577,19 @@ impl Runtime {
             }
         }
         report
+    }
+
+    /// The servers whose login is being renewed: the issuer may have replaced the token, and the
+    /// new one is not saved yet. If the process ends now, a person may have to log in again.
+    pub fn renewing(&self) -> Vec<ServerName> {
+        renewing(&self.slots())
+    }
+
+    /// Waits for renewals that a [`shutdown`](Self::shutdown) did not wait for any longer, so that
+    /// their tokens are saved. No renewal begins any more. Returns the servers of those that have
+    /// not ended within the limit.
+    pub async fn finish_renewals(&self, limit: Duration) -> Vec<ServerName> {
+        finish_renewals(&self.slots(), Instant::now() + limit.min(MAX_SHUTDOWN)).await
     }
 
     /// Makes the supervisor panic. For tests of the handles.

@@ -85,8 +85,32 @@ pub struct ServerStatus {
     pub findings: usize,
     /// Tools that need a person's approval: [`crate::ServerCatalog::held`].
     pub held: usize,
+    /// A renewed login that exists only in memory, until it is saved.
+    pub unsaved_login: Option<UnsavedLogin>,
     /// The state of each list, in the order of [`ListKind::ALL`].
     pub(crate) lists: [ListState; 4],
+}
+
+/// A renewed login that could not be saved. It is used from memory, saving is retried, and it is
+/// lost with the process. The issuer may refuse the stored one by then, so a person would have to log
+/// in again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct UnsavedLogin {
+    /// Why it could not be saved.
+    pub problem: String,
+    /// What to do about it.
+    pub action: Action,
+}
+
+impl UnsavedLogin {
+    /// A login that could not be saved for this reason.
+    pub fn new(problem: impl Into<String>, action: Action) -> Self {
+        Self {
+            problem: problem.into(),
+            action,
+        }
+    }
 }
 
 /// The state of one list of a server. Lists fail independently.
@@ -165,6 +189,7 @@ impl ServerStatus {
             ambiguous_requests: 0,
             findings: 0,
             held: 0,
+            unsaved_login: None,
             lists: Default::default(),
         }
     }
@@ -279,6 +304,9 @@ impl Serialize for ServerStatus {
         }
         if self.held > 0 {
             status.serialize_field("held", &self.held)?;
+        }
+        if let Some(unsaved) = &self.unsaved_login {
+            status.serialize_field("unsaved_login", unsaved)?;
         }
         status.end()
     }

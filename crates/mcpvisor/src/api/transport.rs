@@ -2,20 +2,30 @@
 
 pub(crate) mod check;
 
+#[cfg(feature = "http")]
+use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::fmt;
+
+#[cfg(feature = "stream")]
+use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "http")]
 pub use crate::link::http::HttpEndpoint;
 use crate::link::in_process::{self, ServeFn, ServerEnd};
 #[cfg(feature = "stdio")]
 pub use crate::link::stdio::StdioCommand;
+#[cfg(feature = "stream")]
+use crate::link::stream::StreamOpener;
 use crate::secret::{Secret, Secrets};
 use crate::state::fingerprint;
 
 /// The labels of transports, as shown in the status.
 const STDIO: &str = "stdio";
 const HTTP: &str = "http";
+pub(crate) const SSE: &str = "sse";
+#[cfg(feature = "stream")]
+const STREAM: &str = "stream";
 const IN_PROCESS: &str = "in_process";
 
 /// How to connect to a server.
@@ -28,6 +38,8 @@ pub(crate) enum TransportKind {
     Stdio(StdioCommand),
     #[cfg(feature = "http")]
     Http(HttpEndpoint),
+    #[cfg(feature = "stream")]
+    Stream(StreamOpener),
     Channel {
         serve: ServeFn,
         label: &'static str,
@@ -49,7 +61,7 @@ impl Transport {
         StdioCommand::new(program)
     }
 
-    /// A server over Streamable HTTP.
+    /// A server over Streamable HTTP, or over HTTP+SSE if it speaks only that.
     ///
     /// ```
     /// use mcpvisor::Transport;
@@ -59,6 +71,65 @@ impl Transport {
     #[cfg(feature = "http")]
     pub fn http(url: impl Into<String>) -> HttpEndpoint {
         HttpEndpoint::new(url)
+    }
+
+    /// A server over HTTP+SSE, the transport of 2024-11-05, at the address of its event stream.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let old = Transport::sse("https://example.com/sse");
+    /// assert_eq!(Transport::from(old).label(), "sse");
+    /// ```
+    #[cfg(feature = "http")]
+    pub fn sse(url: impl Into<String>) -> HttpEndpoint {
+        HttpEndpoint::new(url).sse()
+    }
+
+    /// A server over byte streams that the program opens itself, for example through SSH, a container
+    /// or a virtual machine. The messages are lines of JSON, as over stdio.
+    ///
+    /// The function is called for every connection, because a lost connection is replaced. Its error
+    /// is a failed attempt to connect. To close a connection, the writer is shut down, what the server
+    /// still sends is read for `close.stdin`, and both are dropped.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    /// use tokio::net::TcpStream;
+    ///
+    /// let remote = Transport::stream(|| async {
+    ///     let stream = TcpStream::connect("127.0.0.1:7000").await?;
+    ///     Ok(stream.into_split())
+    /// });
+    /// assert_eq!(remote.label(), "stream");
+    /// ```
+    #[cfg(feature = "stream")]
+    pub fn stream<F, Fut, R, W>(open: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = std::io::Result<(R, W)>> + Send + 'static,
+        R: AsyncRead + Send + 'static,
+        W: AsyncWrite + Send + 'static,
+    {
+        Self(TransportKind::Stream(StreamOpener::each(open)))
+    }
+
+    /// A server over one pair of byte streams, which exist already. When they end, the server is
+    /// `permanently_failed` until it is configured with other ones: prefer [`Transport::stream`].
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let (ours, _theirs) = tokio::io::duplex(64 * 1024);
+    /// let (reader, writer) = tokio::io::split(ours);
+    /// let once = Transport::stream_once(reader, writer);
+    /// ```
+    #[cfg(feature = "stream")]
+    pub fn stream_once(
+        reader: impl AsyncRead + Send + 'static,
+        writer: impl AsyncWrite + Send + 'static,
+    ) -> Self {
+        Self(TransportKind::Stream(StreamOpener::once(reader, writer)))
     }
 
     /// A server in this process. Each connection gets a clone of the service; messages are passed
@@ -117,6 +188,16 @@ impl Transport {
         }
     }
 
+    /// The endpoint, if the server is reached over HTTP.
+    #[cfg(feature = "http")]
+    pub fn as_http(&self) -> Option<&HttpEndpoint> {
+        match &self.0 {
+            TransportKind::Http(endpoint) => Some(endpoint),
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => None,
+        }
+    }
+
     /// The configured working directory of a child process.
     #[cfg(feature = "stdio")]
     pub fn folder(&self) -> Option<std::path::PathBuf> {
@@ -134,7 +215,11 @@ impl Transport {
             #[cfg(feature = "stdio")]
             TransportKind::Stdio(_) => STDIO,
             #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) if endpoint.is_sse => SSE,
+            #[cfg(feature = "http")]
             TransportKind::Http(_) => HTTP,
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => STREAM,
             TransportKind::Channel { label, .. } => label,
         }
     }
@@ -146,6 +231,12 @@ impl Transport {
             (TransportKind::Stdio(ours), TransportKind::Stdio(theirs)) => ours.differences(theirs),
             #[cfg(feature = "http")]
             (TransportKind::Http(ours), TransportKind::Http(theirs)) => ours.differences(theirs),
+            #[cfg(feature = "stream")]
+            (TransportKind::Stream(ours), TransportKind::Stream(theirs))
+                if ours.is_same(theirs) =>
+            {
+                Vec::new()
+            }
             (
                 TransportKind::Channel { serve: ours, .. },
                 TransportKind::Channel { serve: theirs, .. },
@@ -186,8 +277,8 @@ impl Transport {
         }
     }
 
-    /// Identifies the server across runs: a hash of the command and its arguments, or of the URL and
-    /// the account.
+    /// Identifies the server across runs: a hash of the command and its arguments, or of the URL, the
+    /// socket and the account. Over HTTP it is the same server, whatever transport it speaks.
     pub(crate) fn fingerprint(&self) -> String {
         let label = std::iter::once(self.label().as_bytes());
         match &self.0 {
@@ -195,10 +286,16 @@ impl Transport {
             TransportKind::Stdio(command) => fingerprint::of_parts(label.chain(command.identity())),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => {
+                let parts = [HTTP.as_bytes(), endpoint.identity().as_bytes()].into_iter();
+                let socket = endpoint.socket_path().map(|path| path.as_os_str());
+                let socket = socket.map(OsStr::as_encoded_bytes);
+                // An account is not mistaken for a socket.
+                let socket = socket.into_iter().flat_map(|path| [&b"socket"[..], path]);
                 let account = endpoint.account().map(str::as_bytes);
-                let url = endpoint.identity().as_bytes();
-                fingerprint::of_parts(label.chain([url]).chain(account))
+                fingerprint::of_parts(parts.chain(socket).chain(account))
             }
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => fingerprint::of_parts(label),
             TransportKind::Channel { .. } => fingerprint::of_parts(label),
         }
     }
@@ -230,6 +327,8 @@ impl Transport {
             TransportKind::Stdio(command) => command.secrets(|name| std::env::var_os(name)),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => endpoint.secrets(|name| std::env::var_os(name)),
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => Secrets::default(),
             TransportKind::Channel { .. } => Secrets::default(),
         }
     }
@@ -239,9 +338,9 @@ impl Transport {
         self.label() == IN_PROCESS
     }
 
-    /// Whether the server is reached over HTTP.
+    /// Whether the server is reached over HTTP, in either way.
     pub(crate) fn is_http(&self) -> bool {
-        self.label() == HTTP
+        matches!(self.label(), HTTP | SSE)
     }
 
     pub(crate) fn is_stdio(&self) -> bool {
@@ -270,6 +369,8 @@ impl fmt::Debug for Transport {
             TransportKind::Stdio(command) => fmt::Debug::fmt(command, f),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => fmt::Debug::fmt(endpoint, f),
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => f.write_str(STREAM),
             TransportKind::Channel { label, .. } => f.write_str(label),
         }
     }
@@ -283,6 +384,8 @@ impl fmt::Display for Transport {
             TransportKind::Stdio(command) => fmt::Display::fmt(command, f),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => fmt::Display::fmt(endpoint, f),
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => f.write_str(STREAM),
             TransportKind::Channel { label, .. } => f.write_str(label),
         }
     }

@@ -1,11 +1,14 @@
-//! What the requests of a link carry, and what a server demands of them.
+//! What the requests of a link carry.
 
 use std::fmt;
 
 use http::header::{HeaderName, HeaderValue};
 #[cfg(feature = "auth")]
-pub(crate) use mcpvisor_auth::challenge::Challenge;
+use mcpvisor_auth::dpop::SCHEME;
 use mcpvisor_core::CredentialRevision;
+use mcpvisor_core::machine::{Action, Fault, FaultClass, PermanentFailure};
+
+use super::RequestSigner;
 
 /// What requests carry.
 #[derive(Clone, Default)]
@@ -14,12 +17,35 @@ pub(crate) struct Authorization {
     pub(crate) revision: CredentialRevision,
     /// Its headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Signs each request, if the credential is bound to a key.
+    pub(crate) signer: Option<RequestSigner>,
     /// The token, to note that the server accepted it.
     #[cfg(feature = "auth")]
     pub(super) token: Option<mcpvisor_auth::credential::AccessToken>,
 }
 
+/// What happened to the credential in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "auth"),
+    expect(dead_code, reason = "the credential of a config is never renewed")
+)]
+pub(crate) enum CredentialChange {
+    /// Another one is in use.
+    Replaced,
+    /// It has expired, and nothing renews it.
+    Expired,
+}
+
 impl Authorization {
+    /// No headers beside those of the config, or no credential at all.
+    pub(super) fn without_headers(revision: CredentialRevision) -> Self {
+        Self {
+            revision,
+            ..Self::default()
+        }
+    }
+
     /// Notes that the server accepted it.
     pub(crate) fn mark_accepted(&self) {
         #[cfg(feature = "auth")]
@@ -40,33 +66,31 @@ impl fmt::Debug for Authorization {
 #[cfg(feature = "auth")]
 impl From<mcpvisor_auth::credential::AccessToken> for Authorization {
     fn from(token: mcpvisor_auth::credential::AccessToken) -> Self {
-        let bearer = HeaderValue::try_from(format!("Bearer {}", token.text().expose()));
-        let headers = bearer.ok().map(|mut value| {
+        let scheme = token.signer().map_or("Bearer", |_| SCHEME);
+        let value = HeaderValue::try_from(format!("{scheme} {}", token.text().expose()));
+        let headers = value.ok().map(|mut value| {
             value.set_sensitive(true);
             (http::header::AUTHORIZATION, value)
         });
         Self {
             revision: CredentialRevision(token.revision().0),
             headers: headers.into_iter().collect(),
+            signer: token.signer().cloned(),
             token: Some(token),
         }
     }
 }
 
-/// Without the feature `auth`, nothing is learned from a challenge.
-#[cfg(not(feature = "auth"))]
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Challenge {
-    pub(crate) scopes: Option<Vec<String>>,
-}
+/// The number of the credential that a server of the config starts with.
+pub(super) const FIRST_STATIC: CredentialRevision = CredentialRevision(1);
 
-#[cfg(not(feature = "auth"))]
-impl Challenge {
-    pub(crate) fn parse<'v>(_values: impl IntoIterator<Item = &'v str>) -> Self {
-        Self::default()
-    }
-
-    pub(crate) fn needs_step_up(&self) -> bool {
-        false
+/// The failure of a server that requires another credential.
+pub(super) fn authorization_failure(
+    message: impl Into<String>,
+    action: Action,
+) -> PermanentFailure {
+    PermanentFailure {
+        fault: Fault::new(FaultClass::Authorization, message.into()),
+        action,
     }
 }

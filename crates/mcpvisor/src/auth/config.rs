@@ -1,6 +1,7 @@
 //! How a server is authorized, as its config says.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use mcpvisor_auth::Secret;
 use mcpvisor_auth::config::{
     ConfiguredClient, CredentialConfig, Grant, IdentityProvider, ResourceChoice,
 };
+use mcpvisor_auth::dpop::binding::DpopMode;
 use mcpvisor_core::InvalidSetting;
 
 use crate::api::transport::check::{ADDRESS, is_address, is_program, is_variable, refuse};
@@ -28,7 +30,9 @@ pub(crate) const DEFAULT_HELPER_TTL: Duration = Duration::from_secs(300);
 /// auth.scopes = Some(vec!["repo".to_owned()]);
 /// let github = Transport::http("https://example.com/mcp").auth(auth);
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+///
+/// `Debug` shows the grant alone: a config may have put the value of a variable in any text.
+#[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuthConfig {
     /// The account, where a server is used with several.
@@ -59,12 +63,22 @@ pub struct AuthConfig {
     pub callback_port: Option<u16>,
     /// The redirect URI to register.
     pub redirect_uri: Option<String>,
+    /// Whether the next login binds its tokens to a key (RFC 9449).
+    pub dpop: DpopMode,
     /// The identity provider of [`AuthGrant::Enterprise`].
     pub idp: Option<IdentityProviderConfig>,
     /// A program that prints the headers to send, or a bare token.
     pub headers_helper: Option<Vec<String>>,
     /// How long its headers are used.
     pub headers_helper_ttl: Option<Duration>,
+}
+
+impl fmt::Debug for AuthConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthConfig")
+            .field("grant", &self.grant)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How tokens are obtained.
@@ -258,6 +272,7 @@ impl AuthConfig {
         config.issuer_exception = self.issuer_exception.clone();
         config.callback_port = self.callback_port;
         config.redirect_uri = self.redirect_uri.clone();
+        config.dpop = self.dpop;
         Ok(config)
     }
 

@@ -1,7 +1,13 @@
 //! A program of the user that prints the headers to send.
 //!
 //! It is run without a shell and prints a JSON object of headers, or a bare token. Its output is
-//! cached for a configured time, and discarded when the server refuses it.
+//! cached for a configured time, and discarded when the server refuses it. Its stderr is discarded,
+//! because it may contain secrets.
+//!
+//! Unlike a stdio server it inherits the whole environment. It is a program of the user's choice that
+//! provides credentials, and finds its own by variables that no list can name: profiles, agent
+//! sockets, vault addresses, session tokens. A server is code of a third party, and is not to have
+//! them.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -130,6 +136,15 @@ mod tests {
         let error = run(&["/does/not/exist".to_owned()]).await.unwrap_err();
         assert!(error.starts_with("/does/not/exist"), "{error}");
         assert!(run(&[]).await.is_err());
+    }
+
+    /// Variables of Cargo are inherited by no stdio server.
+    #[tokio::test]
+    async fn a_helper_inherits_the_whole_environment() {
+        let mut names = std::env::vars().map(|(name, _)| name);
+        let name = names.find(|name| name.starts_with("CARGO_")).unwrap();
+        let script = format!("env | grep -q '^{name}=' && echo token-1");
+        run(&shell(&script)).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

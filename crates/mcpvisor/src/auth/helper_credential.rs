@@ -1,5 +1,6 @@
 //! The headers of a helper program, cached for a configured time.
 
+use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -8,14 +9,13 @@ use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::RenewalFailure;
 use tokio::time::Instant;
 
-use super::authorization::Authorization;
+use super::authorization::{Authorization, CredentialChange};
 use super::config::DEFAULT_HELPER_TTL;
 use super::headers_helper;
-use super::server_auth::{fix_config, transient};
+use super::oauth_credential::{fix_config, sleep_until, transient};
 use crate::mutex::lock;
 
-/// The headers of a helper program.
-#[derive(Debug)]
+/// The headers of a helper program. `Debug` hides its command, which may contain secrets.
 pub(crate) struct HelperCredential {
     command: Vec<String>,
     ttl: Duration,
@@ -30,6 +30,12 @@ struct HelperState {
     read_at: Option<Instant>,
 }
 
+impl fmt::Debug for HelperCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HelperCredential").finish_non_exhaustive()
+    }
+}
+
 impl HelperCredential {
     pub(super) fn new(command: Vec<String>, ttl: Option<Duration>) -> Self {
         Self {
@@ -40,8 +46,10 @@ impl HelperCredential {
         }
     }
 
-    pub(super) fn command(&self) -> &[String] {
-        &self.command
+    /// Its headers may differ at every run, so the program stands for them.
+    pub(super) fn identity(&self) -> Vec<String> {
+        let words = self.command.iter().cloned();
+        std::iter::once("helper".to_owned()).chain(words).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, HelperState> {
@@ -53,7 +61,7 @@ impl HelperCredential {
     }
 
     /// When the cached headers expire.
-    pub(super) fn due(&self) -> Option<Instant> {
+    fn due(&self) -> Option<Instant> {
         self.state().read_at.and_then(|at| at.checked_add(self.ttl))
     }
 
@@ -78,6 +86,17 @@ impl HelperCredential {
         Ok(renewed)
     }
 
+    /// Waits until it prints other headers. Runs it when they expire.
+    pub(super) async fn next_change(&self, from: CredentialRevision) -> CredentialChange {
+        while self.current().revision == from {
+            sleep_until(self.due()).await;
+            if self.fresh().await.is_err() {
+                tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+            }
+        }
+        CredentialChange::Replaced
+    }
+
     /// Runs the program, unless another caller just did. The same headers keep their revision.
     async fn run(&self, known: CredentialRevision) -> Result<Authorization, RenewalFailure> {
         let _running = self.running.lock().await;
@@ -93,7 +112,7 @@ impl HelperCredential {
             state.authorization = Authorization {
                 revision: CredentialRevision(current.revision.0 + 1),
                 headers,
-                token: None,
+                ..Authorization::default()
             };
         }
         Ok(state.authorization.clone())

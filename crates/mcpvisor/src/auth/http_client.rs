@@ -11,7 +11,8 @@ use futures_util::future::BoxFuture;
 use http::header::{ACCEPT_ENCODING, HOST, HeaderValue, USER_AGENT};
 use http::{Request, Response};
 use http_body_util::Full;
-use mcpvisor_auth::http_client::{HttpClient, HttpError, RequestLimits};
+use mcpvisor_auth::http_client::{HttpClient, HttpError, RequestLimits, SendProgress};
+use tokio::time::{Instant, timeout_at};
 
 use crate::link::http::net::conn::{Conn, SendFailure};
 use crate::link::http::net::dial::dial;
@@ -47,11 +48,19 @@ impl HttpClient for AuthHttpClient {
         limits: RequestLimits,
     ) -> BoxFuture<'static, Result<Response<Bytes>, HttpError>> {
         let (context, endpoint) = (Arc::clone(&self.context), self.endpoint(request.uri()));
-        let within = limits.timeout;
-        let exchange = exchange(context, endpoint, request, limits);
+        let progress = request.extensions().get::<SendProgress>().cloned();
+        let progress = progress.unwrap_or_default();
+        progress.connecting();
         async move {
-            let done = tokio::time::timeout(within, exchange).await;
-            done.unwrap_or(Err(HttpError::TimedOut(within)))
+            let until = Instant::now() + limits.timeout;
+            let connected = timeout_at(until, connect(&context, &endpoint, &limits)).await;
+            let (target, conn) = connected.unwrap_or_else(|_| Err(not_connected(&limits)))?;
+            if !progress.begin_send() {
+                return Err(HttpError::NotSent("the request was cancelled".to_owned()));
+            }
+            let exchange = exchange(&target, conn, request, limits.max_bytes);
+            let answered = timeout_at(until, exchange).await;
+            answered.unwrap_or(Err(HttpError::TimedOut(limits.timeout)))
         }
         .boxed()
     }
@@ -76,20 +85,24 @@ async fn addresses_of(context: &HttpContext, host: &str) -> Result<Vec<SocketAdd
     found.map_err(|problem| HttpError::NotSent(format!("{host}: {problem}")))
 }
 
-/// One request on a connection of its own.
-async fn exchange(
-    context: Arc<HttpContext>,
-    endpoint: HttpEndpoint,
-    request: Request<Bytes>,
-    limits: RequestLimits,
-) -> Result<Response<Bytes>, HttpError> {
-    let target = context.resolve_target(&endpoint).await;
+fn not_connected(limits: &RequestLimits) -> HttpError {
+    let seconds = limits.timeout.as_secs();
+    HttpError::NotSent(format!("no connection within {seconds} s"))
+}
+
+/// A connection for one request.
+async fn connect(
+    context: &HttpContext,
+    endpoint: &HttpEndpoint,
+    limits: &RequestLimits,
+) -> Result<(Arc<Target>, Conn), HttpError> {
+    let target = context.resolve_target(endpoint).await;
     let mut target = target.map_err(|failure| HttpError::NotSent(failure.message))?;
     let host = target.authority.host().to_owned();
     // The dial uses the addresses that were checked, so a name that resolves to another address the
     // second time gains nothing. A proxy resolves by itself; its operator decides what it reaches.
     if target.proxy.is_none() {
-        let addresses = addresses_of(&context, &host).await?;
+        let addresses = addresses_of(context, &host).await?;
         for address in &addresses {
             if !limits.addresses.permits(address.ip()) {
                 let address = address.ip();
@@ -101,13 +114,24 @@ async fn exchange(
     let target = Arc::new(target);
     let dialled = dial(Arc::clone(&target)).await;
     let conn = dialled.map_err(|error| HttpError::NotSent(error.problem))?;
-    let request = to_http(request, &target);
+    Ok((target, conn))
+}
+
+/// One request on its connection.
+async fn exchange(
+    target: &Target,
+    conn: Conn,
+    request: Request<Bytes>,
+    max_bytes: usize,
+) -> Result<Response<Bytes>, HttpError> {
+    let host = target.authority.host().to_owned();
+    let request = to_http(request, target);
     let (conn, response) = conn.send(request).await.map_err(|failure| match failure {
         SendFailure::NotSent => HttpError::NotSent(format!("{host} closed the connection")),
         SendFailure::Interrupted(problem) => HttpError::Interrupted(problem),
     })?;
     let (head, body) = response.into_parts();
-    let body = read_body(conn, body, limits.max_bytes).await?;
+    let body = read_body(conn, body, max_bytes).await?;
     Ok(Response::from_parts(head, body))
 }
 

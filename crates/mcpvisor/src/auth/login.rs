@@ -1,18 +1,24 @@
 //! Logins and accounts of a server.
 
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mcpvisor_auth::AuthError;
 use mcpvisor_auth::credential::Credential;
-use mcpvisor_auth::login::{self, Login, Revocation};
+use mcpvisor_auth::login::{self, LoggedOut, Login};
 use mcpvisor_auth::record::CredentialRecord;
-use mcpvisor_auth::renewal::serves;
+use mcpvisor_auth::renewal::{matching_record, serves};
+use mcpvisor_auth::store::{UnreadableRecord, without_number};
 use mcpvisor_core::ServerName;
 use mcpvisor_core::machine::Action;
 use serde::{Serialize, Serializer};
 
+use super::oauth_credential::{OAuthCredential, make_writable};
 use super::server_auth::ServerAuth;
 use crate::api::handle::ServerHandle;
+use crate::api::runtime::Runtime;
 use crate::api::status::rfc3339;
 
 /// Why there is nothing to log in to.
@@ -34,6 +40,16 @@ pub enum LoginError {
         server: ServerName,
         /// What is wrong.
         problem: String,
+    },
+    /// Logins cannot be saved.
+    #[error("{server}: logins cannot be saved ({problem}); {action}")]
+    NotWritable {
+        /// Which server.
+        server: ServerName,
+        /// Why not.
+        problem: String,
+        /// What to do about it.
+        action: Action,
     },
     /// The login, the logout or the store failed.
     #[error("{server}: {error}")]
@@ -65,10 +81,38 @@ pub struct Account {
     pub rejected: Option<String>,
     /// Which store it is in, such as `file`.
     pub store: &'static str,
+    /// Whether the server uses it: it is the latest login of the account that its config names.
+    pub in_use: bool,
+}
+
+/// A stored login that cannot be read. [`ServerHandle::logout`] removes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct UnreadableLogin {
+    /// The account; empty for the only one.
+    pub account: String,
+    /// Its file.
+    pub file: PathBuf,
+    /// Why it cannot be read.
+    pub problem: String,
+    /// What makes it readable again, if something may. Otherwise a new login is needed.
+    #[serde(skip)]
+    pub remedy: Option<&'static str>,
+}
+
+/// The stored logins of a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Accounts {
+    /// Those that its config can use, without tokens.
+    pub logins: Vec<Account>,
+    /// Those that cannot be read. One of an account that neither the config nor a readable login
+    /// names is missing: see [`Runtime::unreadable_logins`].
+    pub unreadable: Vec<UnreadableLogin>,
 }
 
 impl Account {
-    fn new(record: &CredentialRecord, store: &'static str) -> Self {
+    fn new(record: &CredentialRecord, store: &'static str, in_use: bool) -> Self {
         let expires_at = record.tokens.expires_at;
         let expires_at = expires_at.and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
         Self {
@@ -79,6 +123,7 @@ impl Account {
             refreshable: record.tokens.refresh.is_some(),
             rejected: record.rejected.as_ref().map(|it| it.reason.clone()),
             store,
+            in_use,
         }
     }
 }
@@ -127,50 +172,83 @@ impl ServerHandle {
         loaded.map_err(|error| self.login_failed(error))
     }
 
-    /// The stored logins of this server, without tokens.
-    pub async fn accounts(&self) -> Result<Vec<Account>, LoginError> {
+    /// Checks that logins can be saved.
+    pub async fn check_token_store(&self) -> Result<(), LoginError> {
         let store = self.credential()?.store();
-        let records = self.records().await?;
-        let account = |record: &CredentialRecord| Account::new(record, store.name());
-        Ok(records.iter().map(account).collect())
+        let Err(error) = store.check_writable().await else {
+            return Ok(());
+        };
+        let action = make_writable(error.kind(), store.folder().as_deref());
+        Err(LoginError::NotWritable {
+            server: self.slot.name().clone(),
+            problem: without_number(&error),
+            action: Action::Custom(action),
+        })
     }
 
-    /// Removes the logins of an account, and revokes their tokens where the issuer can. Returns how
-    /// each revocation went.
-    pub async fn logout(&self, account: &str) -> Result<Vec<Revocation>, LoginError> {
+    /// The stored logins of this server, of all accounts. Those of another issuer, client or
+    /// resource than its config fixes are not its own.
+    pub async fn accounts(&self) -> Result<Accounts, LoginError> {
         let credential = self.credential()?;
-        let (http, store) = (credential.http(), credential.store());
-        let configured = credential.config().client.as_ref();
-        let mut revocations = Vec::new();
-        for record in self.records().await? {
-            if record.key.account == account {
-                let revoked = login::logout(&*http, &*store, &record, configured).await;
-                revocations.push(revoked.map_err(|error| self.login_failed(error))?);
+        let (config, store) = (credential.config(), credential.store());
+        let url = &config.server_url;
+        let listed = store.list().await.map_err(|it| self.store_failed(&it))?;
+        let in_use = match store.find(url, &config.account).await {
+            Ok(records) => matching_record(config, records),
+            // Its newest file cannot be read, so the server uses none.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
+            Err(error) => return Err(self.store_failed(&error)),
+        };
+        let in_use = in_use.map(|record| record.key);
+        let mut accounts = Accounts::default();
+        let mut names = BTreeSet::from([config.account.clone()]);
+        let mut unreadable = Vec::new();
+        for listed in listed {
+            match listed {
+                Ok(record) if record.key.server_url == *url => {
+                    names.insert(record.key.account.clone());
+                    if serves(config, &record) {
+                        let in_use = in_use.as_ref() == Some(&record.key);
+                        let account = Account::new(&record, store.name(), in_use);
+                        accounts.logins.push(account);
+                    }
+                }
+                Ok(_) => {}
+                Err(file) => unreadable.push(file),
             }
         }
-        self.reload_credential().await?;
-        Ok(revocations)
+        accounts.unreadable = unreadable
+            .into_iter()
+            .filter_map(|file| {
+                let account = names.iter().find(|name| file.belongs_to(url, name))?;
+                Some(UnreadableLogin {
+                    account: account.clone(),
+                    file: file.path,
+                    problem: file.problem,
+                    remedy: file.remedy,
+                })
+            })
+            .collect();
+        Ok(accounts)
     }
 
-    /// The records of all accounts of this server.
-    async fn records(&self) -> Result<Vec<CredentialRecord>, LoginError> {
+    /// Removes the logins of an account that the config can use, and revokes their tokens where the
+    /// issuer can. Also removes the account's files that cannot be read. Waits for another process
+    /// that uses the login, and for the issuers, for 10 s each, and no longer than `within`.
+    pub async fn logout(&self, account: &str, within: Duration) -> Result<LoggedOut, LoginError> {
         let credential = self.credential()?;
-        let listed = credential.store().list().await;
-        let listed = listed.map_err(|problem| {
-            let error = AuthError::Store(problem.to_string());
-            self.login_failed(error)
-        })?;
-        let url = &credential.config().server_url;
-        let records = listed.into_iter().filter_map(Result::ok);
-        let config = credential.config();
-        let serves = |it: &CredentialRecord| it.key.server_url == *url && serves(config, it);
-        Ok(records.filter(serves).collect())
+        let (http, store) = (credential.http(), credential.store());
+        let logged_out = login::logout(&*http, &*store, credential.config(), account, within);
+        let logged_out = logged_out.await;
+        let logged_out = logged_out.map_err(|error| self.login_failed(error))?;
+        self.reload_credential().await?;
+        Ok(logged_out)
     }
 
     fn credential(&self) -> Result<Credential, LoginError> {
         let server = self.slot.name().clone();
         match &*self.slot.auth() {
-            ServerAuth::OAuth(credential) => Ok(credential.clone()),
+            ServerAuth::OAuth(OAuthCredential(credential)) => Ok(credential.clone()),
             ServerAuth::Invalid(problem) => Err(LoginError::InvalidConfig {
                 server,
                 problem: problem.to_string(),
@@ -179,10 +257,22 @@ impl ServerHandle {
         }
     }
 
+    fn store_failed(&self, error: &io::Error) -> LoginError {
+        self.login_failed(AuthError::Store(error.to_string()))
+    }
+
     fn login_failed(&self, error: AuthError) -> LoginError {
         LoginError::Failed {
             server: self.slot.name().clone(),
             error,
         }
+    }
+}
+
+impl Runtime {
+    /// The files of all stored logins that cannot be read, also of servers that are not configured.
+    pub async fn unreadable_logins(&self) -> io::Result<Vec<UnreadableRecord>> {
+        let listed = self.lifeline.host.credentials.store().list().await?;
+        Ok(listed.into_iter().filter_map(Result::err).collect())
     }
 }

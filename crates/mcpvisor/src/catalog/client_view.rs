@@ -43,9 +43,9 @@ impl ClientView {
     }
 
     pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
-        let revision = self.merger.revision();
+        let version = self.merger.version();
         let filtered = self.filtered.load();
-        if filtered.catalog.revision == revision {
+        if filtered.catalog.version == version {
             return Arc::clone(&filtered.catalog);
         }
         drop(filtered);
@@ -71,15 +71,18 @@ impl ClientView {
         let _filtering = lock(&self.filtering);
         let fleet = self.merger.merged();
         let before = self.filtered.load_full();
-        if before.catalog.revision == fleet.revision {
+        if before.catalog.version == fleet.version {
             return Arc::clone(&before.catalog);
         }
         let servers = fleet.servers.iter();
         let servers = servers.map(|view| self.filter_server(view, &before));
-        let catalog = Arc::new(FleetCatalog {
-            revision: fleet.revision,
+        let mut catalog = FleetCatalog {
+            version: fleet.version,
+            revision: before.catalog.revision,
             servers: servers.collect(),
-        });
+        };
+        catalog.revision += u64::from(!catalog.offers_same(&before.catalog));
+        let catalog = Arc::new(catalog);
         self.filtered.store(Arc::new(Filtered {
             catalog: Arc::clone(&catalog),
             sources: fleet.servers.iter().map(Arc::downgrade).collect(),

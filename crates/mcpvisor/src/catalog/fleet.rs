@@ -11,6 +11,7 @@ use mcpvisor_core::{ServerName, names};
 use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 
 use super::findings::Finding;
+use super::search::SearchCell;
 use super::server::ServerCatalog;
 
 /// A snapshot of the tools, prompts, resources and templates of a fleet.
@@ -24,6 +25,9 @@ use super::server::ServerCatalog;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct FleetCatalog {
+    /// Increases with every publication, also of the same lists.
+    pub(super) version: u64,
+    /// Increases with every change of what is offered.
     pub(super) revision: u64,
     /// In the order of the servers' names.
     pub(super) servers: Vec<Arc<ServerView>>,
@@ -39,6 +43,8 @@ pub struct ServerView {
     by_name: Arc<HashMap<Arc<str>, usize>>,
     /// The prefix of every exposed name of the server.
     prefix: Arc<str>,
+    /// Filled by the first search.
+    pub(super) search: Arc<SearchCell>,
 }
 
 /// One tool of a fleet. Cheap to clone: it shares the definition with the catalog of its server.
@@ -112,6 +118,7 @@ impl ServerView {
             server: server.clone(),
             by_name: Arc::new(by_name.collect()),
             prefix: names::exposed_prefix(server).into(),
+            search: Arc::default(),
             catalog,
             tools,
         }
@@ -150,7 +157,36 @@ impl fmt::Debug for ServerView {
 }
 
 impl FleetCatalog {
-    /// Increases with every change.
+    /// The catalog of one server that lists these tools.
+    pub(crate) fn of(server: &ServerName, tools: Vec<Tool>) -> Self {
+        let catalog = ServerCatalog {
+            tools: tools.into(),
+            ..ServerCatalog::default()
+        };
+        Self {
+            servers: vec![Arc::new(ServerView::new(server, Arc::new(catalog), None))],
+            ..Self::default()
+        }
+    }
+
+    /// Increases with every change of what is offered. A reconnect after which a server lists the
+    /// same does not change it, whatever the order of its lists. So what a program derived from an
+    /// earlier catalog, such as the tools in the prompt of a model, is valid while the revision is
+    /// the same.
+    ///
+    /// A client with a filter has revisions of its own: compare only those of the same reader.
+    ///
+    /// ```no_run
+    /// # use mcpvisor::{Client, for_model};
+    /// # use serde_json::Value;
+    /// /// Builds the tools for the next turn again only if they changed.
+    /// fn next_turn(agent: &Client, last: &mut (u64, Vec<Value>)) {
+    ///     let catalog = agent.catalog();
+    ///     if catalog.revision() != last.0 {
+    ///         *last = (catalog.revision(), for_model::anthropic_tools(&catalog));
+    ///     }
+    /// }
+    /// ```
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -173,7 +209,8 @@ impl FleetCatalog {
             .binary_search_by(|view| view.server.as_str().cmp(name))
     }
 
-    /// Every tool, server by server.
+    /// Every tool, server by server. A reconnect does not change the order if a server lists the
+    /// same tools.
     pub fn tools(&self) -> impl Iterator<Item = &FleetTool> {
         self.servers.iter().flat_map(|view| view.tools.iter())
     }

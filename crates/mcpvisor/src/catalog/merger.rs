@@ -33,8 +33,8 @@ pub(crate) struct CatalogMerger {
 #[derive(Debug, Default)]
 struct ChangeQueue {
     views: ChangedViews,
-    /// Changes so far, merged or not.
-    revision: u64,
+    /// Publications so far, merged or not.
+    version: u64,
 }
 
 /// The newest views of servers that changed since the last merge; none for a removed one.
@@ -47,10 +47,10 @@ impl CatalogMerger {
         self.merged.load_full()
     }
 
-    /// The revision of the catalog of the fleet.
-    pub(super) fn revision(&self) -> u64 {
+    /// The version of the catalog of the fleet.
+    pub(super) fn version(&self) -> u64 {
         self.merge_queued();
-        self.merged.load().revision
+        self.merged.load().version
     }
 
     /// The catalog as of the last merge.
@@ -95,7 +95,7 @@ impl CatalogMerger {
 
     fn queue_change(&self, server: &ServerName, view: Option<Arc<ServerView>>) {
         let mut queue = lock(&self.queue);
-        queue.revision += 1;
+        queue.version += 1;
         let replaced = queue.views.insert(server.clone(), view);
         self.behind.store(true, Ordering::Release);
         drop(queue);
@@ -115,12 +115,12 @@ impl CatalogMerger {
             return;
         }
         let _merging = lock(&self.merging);
-        let (views, revision) = {
+        let (views, version) = {
             let mut queue = lock(&self.queue);
-            (std::mem::take(&mut queue.views), queue.revision)
+            (std::mem::take(&mut queue.views), queue.version)
         };
         if !views.is_empty() {
-            self.merge(revision, views);
+            self.merge(version, views);
         }
         // Not before the merge: another reader that knows of the change has to wait for it. Changes
         // queued meanwhile are left to the next reader.
@@ -130,9 +130,10 @@ impl CatalogMerger {
         }
     }
 
-    fn merge(&self, revision: u64, views: ChangedViews) {
-        let mut next = FleetCatalog::clone(&self.merged.load());
-        next.revision = revision;
+    fn merge(&self, version: u64, views: ChangedViews) {
+        let before = self.merged.load();
+        let mut next = FleetCatalog::clone(&before);
+        next.version = version;
         for (server, view) in views {
             match (next.find(server.as_str()), view) {
                 (Ok(index), Some(view)) => next.servers[index] = view,
@@ -141,6 +142,7 @@ impl CatalogMerger {
                 (Err(_), None) => {}
             }
         }
+        next.revision += u64::from(!next.offers_same(&before));
         self.merged.store(Arc::new(next));
     }
 }
@@ -235,13 +237,44 @@ mod tests {
         merger.update(&name("git"), some(&["search", "fork", "delete_user"]));
         assert_eq!(exposed(&view.catalog()), ["git__search", "git__fork"]);
         assert_eq!(view.server(&name("git")).tools.len(), 2);
-        assert_eq!(view.catalog().revision(), merger.catalog().revision());
+        assert_eq!(view.catalog().version, merger.catalog().version);
         let last = Arc::downgrade(&view.catalog().servers[1]);
         merger.remove(&name("git"));
         assert_eq!(exposed(&view.catalog()), [""; 0]);
         drop(view);
         assert_eq!(Arc::strong_count(&merger), 1);
         assert!(last.upgrade().is_none(), "a removed view is freed");
+    }
+
+    #[test]
+    fn the_revision_changes_with_what_a_reader_is_offered_and_with_nothing_else() {
+        let merger = Arc::new(CatalogMerger::default());
+        let view = merger.view(Filter::from_patterns(["!*secret*"]));
+        let revisions = || (merger.catalog().revision(), view.catalog().revision());
+        let listed = some(&["x", "secret"]);
+        merger.update(&name("a"), Arc::clone(&listed));
+        let first = revisions();
+        let stale = ServerCatalog {
+            stale: true,
+            ..ServerCatalog::clone(&listed)
+        };
+        merger.update(&name("a"), Arc::new(stale));
+        merger.update(&name("a"), some(&["x", "secret"]));
+        merger.update(&name("empty"), Arc::default());
+        merger.remove(&name("empty"));
+        assert_eq!(
+            revisions(),
+            first,
+            "a reconnect, and a server without tools"
+        );
+        merger.update(&name("a"), some(&["x", "secret", "secret2"]));
+        let second = revisions();
+        assert!(second.0 > first.0 && second.1 == first.1, "{second:?}");
+        merger.update(&name("a"), some(&["x", "y"]));
+        let third = revisions();
+        assert!(third.0 > second.0 && third.1 > second.1, "{third:?}");
+        merger.remove(&name("a"));
+        assert!(revisions().0 > third.0 && revisions().1 > third.1);
     }
 
     #[test]

@@ -10,7 +10,9 @@ mod diff;
 mod findings;
 mod fleet;
 mod merger;
+mod search;
 mod server;
+pub(crate) mod task_support;
 mod visibility;
 
 pub use changes::CatalogChanges;
@@ -20,6 +22,8 @@ pub use diff::ListDiff;
 pub use findings::{Finding, FindingKind};
 pub use fleet::{FleetCatalog, FleetTool, ServerView};
 pub(crate) use merger::CatalogMerger;
+pub use search::ToolMatch;
 pub(crate) use server::ListItems;
 pub use server::ServerCatalog;
+pub use task_support::TaskSupport;
 pub(crate) use visibility::visible_catalog;

@@ -3,6 +3,7 @@
 //! A snapshot is separate from connectivity: the last good one stays through reconnects and failed
 //! refreshes, marked stale. [`super::visibility`] decides what callers see of it.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use mcpvisor_core::{Generation, ListKind};
@@ -77,12 +78,14 @@ impl ServerCatalog {
         }
     }
 
-    /// Shares the lists that are equal in the old catalog.
+    /// Shares the lists that are equal in the old catalog. The order does not matter: some servers
+    /// list their items in another order each time, and readers should see no change then.
     pub(crate) fn share(&mut self, old: &Self) {
-        share(&mut self.tools, &old.tools);
-        share(&mut self.prompts, &old.prompts);
-        share(&mut self.resources, &old.resources);
-        share(&mut self.resource_templates, &old.resource_templates);
+        share(&mut self.tools, &old.tools, |tool| &tool.name);
+        share(&mut self.prompts, &old.prompts, |prompt| &prompt.name);
+        share(&mut self.resources, &old.resources, |it| &it.uri);
+        let (templates, old) = (&mut self.resource_templates, &old.resource_templates);
+        share(templates, old, |template| &template.uri_template);
     }
 
     /// Whether both share all lists. Compares pointers only.
@@ -146,10 +149,21 @@ fn same<T: PartialEq>(list: &Arc<[T]>, other: &Arc<[T]>) -> bool {
     Arc::ptr_eq(list, other) || *list == *other
 }
 
-fn share<T: PartialEq>(list: &mut Arc<[T]>, old: &Arc<[T]>) {
-    if !Arc::ptr_eq(list, old) && *list == *old {
+fn share<T: PartialEq>(list: &mut Arc<[T]>, old: &Arc<[T]>, name: fn(&T) -> &str) {
+    if !Arc::ptr_eq(list, old) && (*list == *old || is_reordered(list, old, name)) {
         *list = Arc::clone(old);
     }
+}
+
+/// Whether both lists have the same items, under different names.
+fn is_reordered<T: PartialEq>(list: &[T], old: &[T], name: fn(&T) -> &str) -> bool {
+    if list.len() != old.len() {
+        return false;
+    }
+    let by_name: HashMap<&str, &T> = old.iter().map(|item| (name(item), item)).collect();
+    let mut names = HashSet::with_capacity(list.len());
+    list.iter()
+        .all(|item| by_name.get(name(item)) == Some(&item) && names.insert(name(item)))
 }
 
 /// Lists of more JSON than this are processed off the actor's thread, in bytes.
@@ -195,6 +209,37 @@ impl ListItems {
             Self::Prompts(items) => items.len(),
             Self::Resources(items) => items.len(),
             Self::Templates(items) => items.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+
+    fn listed(tools: &[(&'static str, &'static str)]) -> ServerCatalog {
+        let tool = |(name, description): &(_, _)| Tool::new(*name, *description, Map::new());
+        ServerCatalog {
+            tools: tools.iter().map(tool).collect(),
+            ..ServerCatalog::default()
+        }
+    }
+
+    #[test]
+    fn a_list_in_another_order_is_shared_and_one_with_other_items_is_not() {
+        let old = listed(&[("a", "1"), ("b", "2"), ("c", "3")]);
+        for (tools, is_same) in [
+            (listed(&[("c", "3"), ("a", "1"), ("b", "2")]), true),
+            (listed(&[("c", "3"), ("a", "2"), ("b", "1")]), false),
+            (listed(&[("a", "1"), ("a", "1"), ("b", "2")]), false),
+            (listed(&[("b", "2"), ("a", "1")]), false),
+        ] {
+            let mut new = tools.clone();
+            new.share(&old);
+            assert_eq!(Arc::ptr_eq(&new.tools, &old.tools), is_same, "{tools:?}");
+            assert_eq!(new.tools == tools.tools, !is_same);
         }
     }
 }

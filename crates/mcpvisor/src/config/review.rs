@@ -29,6 +29,7 @@ const SHOWN_KEYS: &[&str] = &[
     "cwd",
     "inheritEnv",
     "url",
+    "socketPath",
     "headers",
     "bearerTokenEnvVar",
     "rootCertificates",
@@ -203,6 +204,11 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
         TransportKind::Http(endpoint) => {
             let parts = endpoint.parts();
             facts.push(fact("url", redact_url(parts.url)));
+            if parts.is_sse {
+                facts.push(fact("transport", server.transport.label()));
+            }
+            let socket = parts.unix_socket.iter().map(String::as_str);
+            facts.extend(listed("through the socket", socket));
             let names = parts.headers.iter().map(|(name, _)| *name);
             facts.extend(listed("headers", names));
             if parts.bearer_env.is_some() {
@@ -223,6 +229,8 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
                 values.map(|(name, value)| (format!("headers {name}"), (*value).to_owned()));
             hidden.extend(values);
         }
+        #[cfg(feature = "stream")]
+        TransportKind::Stream(_) => facts.push(fact("transport", server.transport.label())),
         TransportKind::Channel { label, .. } => facts.push(fact("transport", *label)),
     }
     (facts, hidden)

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use mcpvisor_core::{Era, KnownEra};
 use rmcp::ErrorData;
 use rmcp::model::{
-    CacheScope, DiscoverResult, ErrorCode, InitializeRequestParams, ProtocolVersion,
-    RequestMetaObject, ResultType, ServerResult,
+    CacheScope, ClientCapabilities, DiscoverResult, ErrorCode, InitializeRequestParams, JsonObject,
+    ProtocolVersion, RequestMetaObject, ResultType, ServerResult, TASKS_EXTENSION_ID,
 };
 use serde_json::{Value, json};
 
 use super::handshake::error::HandshakeError;
 use crate::api::transport::TransportKind;
+#[cfg(feature = "http")]
+use crate::link::http::HttpEndpoint;
+use crate::server::restart_state::EraKnowledge;
 use crate::server::slot::ServerSlot;
 use crate::state::era_cache;
 
@@ -40,11 +43,18 @@ pub(super) fn join_versions(versions: &[ProtocolVersion]) -> String {
     names.join(", ")
 }
 
-/// The known era of a server: from its config, its last connection, or an earlier run.
-pub(super) async fn load_known(slot: &Arc<ServerSlot>) -> Result<KnownEra, HandshakeError> {
+/// The known era of a server: from its config, its last connection, or an earlier run. `is_legacy`:
+/// its transport exists only in the legacy era.
+pub(super) async fn load_known(
+    slot: &Arc<ServerSlot>,
+    is_legacy: bool,
+) -> Result<KnownEra, HandshakeError> {
     let config = slot.config();
     if let Some(pinned) = &config.protocol {
-        return if *pinned == MODERN {
+        return if *pinned == MODERN && is_legacy {
+            let theirs = format!("HTTP+SSE has {}", join_versions(&LEGACY));
+            Err(HandshakeError::Incompatible(theirs))
+        } else if *pinned == MODERN {
             Ok(KnownEra::Pinned(Era::Modern))
         } else if LEGACY.contains(pinned) {
             Ok(KnownEra::Pinned(Era::Legacy))
@@ -54,21 +64,64 @@ pub(super) async fn load_known(slot: &Arc<ServerSlot>) -> Result<KnownEra, Hands
         };
     }
     // An in-process service answers `initialize` at once, so probing gains nothing.
-    if matches!(config.transport.0, TransportKind::Channel { .. }) {
+    if is_legacy || matches!(config.transport.0, TransportKind::Channel { .. }) {
         return Ok(KnownEra::Pinned(Era::Legacy));
+    }
+    // A server that ends the only stream when it is probed could not be reached again.
+    #[cfg(feature = "stream")]
+    if matches!(&config.transport.0, TransportKind::Stream(opener) if opener.is_once()) {
+        return Ok(KnownEra::Preferred(Era::Legacy));
     }
     if config.prefer_older_protocol {
         return Ok(KnownEra::Preferred(Era::Legacy));
     }
-    let (known, loaded) = {
-        let mut state = slot.restart_state();
-        let loaded = std::mem::replace(&mut state.era.loaded, true);
-        (state.era.known, loaded)
-    };
-    if loaded || known != KnownEra::Unknown {
-        return Ok(known);
+    Ok(load_cached(slot).await.known)
+}
+
+/// What is remembered of a server: from its last connection, or from an earlier run.
+async fn load_cached(slot: &Arc<ServerSlot>) -> EraKnowledge {
+    let remembered = slot.restart_state().era;
+    if remembered.loaded || remembered.known != KnownEra::Unknown {
+        return remembered;
     }
-    Ok(era_cache::load(slot).await)
+    let config = slot.config();
+    let cached = EraKnowledge {
+        loaded: true,
+        ..era_cache::load(slot).await
+    };
+    // What is cached for an old address or command does not apply to a new one.
+    if config.transport.is_reached_as(&slot.config().transport) {
+        slot.restart_state().era = cached;
+    }
+    cached
+}
+
+/// Whether the server is known to speak HTTP+SSE.
+#[cfg(feature = "http")]
+pub(super) async fn is_sse(slot: &Arc<ServerSlot>) -> bool {
+    load_cached(slot).await.is_sse
+}
+
+/// Remembers whether the server at this address speaks HTTP+SSE, for the next connection and the next
+/// run.
+#[cfg(feature = "http")]
+pub(super) fn remember_sse(slot: &Arc<ServerSlot>, endpoint: &HttpEndpoint, is_sse: bool) {
+    let TransportKind::Http(configured) = &slot.config().transport.0 else {
+        return;
+    };
+    if !configured.differences(endpoint).is_empty() {
+        return;
+    }
+    let era = EraKnowledge {
+        known: match is_sse {
+            true => KnownEra::Remembered(Era::Legacy),
+            false => KnownEra::Unknown,
+        },
+        is_sse,
+        loaded: true,
+    };
+    slot.restart_state().era = era;
+    era_cache::save(slot, era);
 }
 
 /// Remembers the learned era, for the next connection and the next run.
@@ -76,9 +129,13 @@ pub(super) fn remember(slot: &Arc<ServerSlot>, known: KnownEra, learned: KnownEr
     if matches!(learned, KnownEra::Pinned(_) | KnownEra::Preferred(_)) {
         return;
     }
-    slot.restart_state().era.known = learned;
+    let era = {
+        let mut state = slot.restart_state();
+        state.era.known = learned;
+        state.era
+    };
     if learned != known {
-        era_cache::save(slot, learned);
+        era_cache::save(slot, era);
     }
 }
 
@@ -93,8 +150,15 @@ pub(super) fn request_meta(client: &InitializeRequestParams) -> RequestMetaObjec
     RequestMetaObject::with_client_context(
         MODERN,
         client.client_info.clone(),
-        client.capabilities.clone(),
+        modern_capabilities(client.capabilities.clone()),
     )
+}
+
+/// What a modern request advertises: what is answered, and that a call may become a task.
+pub(super) fn modern_capabilities(mut capabilities: ClientCapabilities) -> ClientCapabilities {
+    let extensions = capabilities.extensions.get_or_insert_default();
+    extensions.insert(TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
+    capabilities
 }
 
 /// Whether only the modern era has this error.

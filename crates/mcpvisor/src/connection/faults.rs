@@ -14,6 +14,8 @@ pub(super) fn open_failed(failure: OpenFailure, slot: &ServerSlot) -> Connection
         OpenFailureClass::NotExecutable => FaultClass::InvalidCommand,
         OpenFailureClass::InvalidAddress => FaultClass::InvalidAddress,
         OpenFailureClass::Unauthorized => FaultClass::Authorization,
+        #[cfg(feature = "stream")]
+        OpenFailureClass::StreamUsedUp => FaultClass::ConnectionLost,
         OpenFailureClass::Transient => {
             return ConnectionEnd::Failed {
                 fault: Fault::new(FaultClass::ConnectFailed, message),
@@ -34,6 +36,8 @@ pub(super) fn link_down(down: &LinkDown, slot: &ServerSlot) -> Fault {
         DownKind::Closed | DownKind::WriteFailed => FaultClass::ConnectionLost,
         DownKind::Unreachable => FaultClass::ConnectFailed,
         DownKind::Broken => FaultClass::Protocol,
+        #[cfg(feature = "http")]
+        DownKind::Misdirected => FaultClass::InvalidAddress,
     };
     with_stderr(class, &down.message, slot)
 }

@@ -27,7 +27,7 @@ pub(crate) enum Command {
         /// The request to cancel.
         call: CallId,
         /// What its caller gets.
-        outcome: Outcome,
+        outcome: Box<Outcome>,
     },
     /// Send an internal request.
     Internal(Box<InternalRequest>),
@@ -129,7 +129,7 @@ impl Drop for SentRequest<'_> {
         if let Some(call) = self.id
             && let Some(commands) = self.commands.upgrade()
         {
-            let outcome = Outcome::Cancelled;
+            let outcome = Box::new(Outcome::Cancelled);
             let _ = commands.send(Command::Abandon { call, outcome });
         }
     }

@@ -8,10 +8,13 @@ mod era;
 mod faults;
 mod handle;
 mod handshake;
+#[cfg(feature = "http")]
+mod http_connect;
 mod modern;
 mod session;
 mod task;
 
 pub(crate) use self::handle::{Command, ConnectionHandle, InternalRequestSender, SentRequest};
+pub(crate) use self::session::collect_input;
 pub(crate) use self::session::pending::{InternalFailure, InternalReply};
 pub(crate) use self::task::spawn;

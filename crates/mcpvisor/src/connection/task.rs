@@ -9,24 +9,27 @@ use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::ConnectionEnd;
 #[cfg(feature = "http")]
-use mcpvisor_core::machine::RenewalFailure;
+use mcpvisor_core::machine::{Fault, RenewalFailure};
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CredentialRevision, Generation};
 use ractor::ActorRef;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::handle::{Command, ConnectionHandle};
+use super::handshake::error::HandshakeError;
 use super::session::Session;
 use super::{faults, handshake};
 use crate::api::transport::TransportKind;
 #[cfg(feature = "http")]
-use crate::auth::ServerAuth;
-#[cfg(feature = "http")]
-use crate::link::http::HttpLink;
-use crate::link::in_process::ChannelLink;
+use crate::link::http::HttpEndpoint;
+use crate::link::in_process::{ChannelLink, ServeFn};
+#[cfg(feature = "stream")]
+use crate::link::limits::MessageLimits;
 #[cfg(feature = "stdio")]
-use crate::link::stdio::StdioLink;
+use crate::link::stdio::{StdioCommand, StdioLink};
+#[cfg(feature = "stream")]
+use crate::link::stream::{StreamLink, StreamOpener};
 use crate::link::{Link, OpenFailure};
 use crate::server::active_config::ActiveConfig;
 use crate::server::message::{ConnectionEvent, ServerMessage};
@@ -59,46 +62,87 @@ pub(crate) fn spawn(
             end: None,
         },
     };
+    let slot = Arc::clone(slot);
     match &config.transport.0 {
         #[cfg(feature = "stdio")]
         TransportKind::Stdio(command) => {
-            let command = command.clone();
-            let slot = Arc::clone(slot);
-            tokio::spawn(task.run(async move || {
-                let (stderr, limits) = (Arc::clone(&slot.stderr), slot.message_limits.clone());
-                StdioLink::open(&command, stderr, limits, slot.name()).await
-            }));
+            let (slot, command) = (Arc::clone(&slot), command.clone());
+            tokio::spawn(task.run(OpenStdio { slot, command }));
         }
         #[cfg(feature = "http")]
         TransportKind::Http(endpoint) => {
-            let endpoint = endpoint.clone();
-            let slot = Arc::clone(slot);
-            tokio::spawn(task.run(async move || {
-                let auth = ServerAuth::clone(&slot.auth());
-                let authorization = auth.for_connect().await.map_err(OpenFailure::from)?;
-                slot.add_credential_secrets(&authorization);
-                let (context, limits) = (&slot.host.http, slot.message_limits.clone());
-                HttpLink::open(&endpoint, context, limits, auth, authorization).await
-            }));
+            tokio::spawn(task.run_http(endpoint.clone()));
+        }
+        #[cfg(feature = "stream")]
+        TransportKind::Stream(opener) => {
+            let (limits, opener) = (slot.message_limits.clone(), opener.clone());
+            tokio::spawn(task.run(OpenStream { opener, limits }));
         }
         TransportKind::Channel { serve, .. } => {
             let serve = Arc::clone(serve);
-            tokio::spawn(task.run(async move || Ok(ChannelLink::open(&serve, generation))));
+            tokio::spawn(task.run(OpenChannel { serve, generation }));
         }
     }
     ConnectionHandle {
         generation,
         commands: sender,
-        slot: Arc::clone(slot),
+        slot,
         grace: grace_sender,
         config,
     }
 }
 
-/// Opens the link of a connection.
-trait OpenLink<L>: AsyncFn() -> Result<L, OpenFailure> {}
+/// Opens the link of a connection. It may be called again, if the server refuses the credential.
+pub(super) trait OpenLink: Send + Sync {
+    type Link: Link;
 
-impl<L, O: AsyncFn() -> Result<L, OpenFailure>> OpenLink<L> for O {}
+    fn open(&self) -> impl Future<Output = Result<Self::Link, OpenFailure>> + Send;
+}
+
+#[cfg(feature = "stdio")]
+struct OpenStdio {
+    slot: Arc<ServerSlot>,
+    command: StdioCommand,
+}
+
+#[cfg(feature = "stdio")]
+impl OpenLink for OpenStdio {
+    type Link = StdioLink;
+
+    async fn open(&self) -> Result<StdioLink, OpenFailure> {
+        let slot = &self.slot;
+        let (stderr, limits) = (Arc::clone(&slot.stderr), slot.message_limits.clone());
+        StdioLink::open(&self.command, stderr, limits, slot.name()).await
+    }
+}
+
+#[cfg(feature = "stream")]
+struct OpenStream {
+    opener: StreamOpener,
+    limits: MessageLimits,
+}
+
+#[cfg(feature = "stream")]
+impl OpenLink for OpenStream {
+    type Link = StreamLink;
+
+    async fn open(&self) -> Result<StreamLink, OpenFailure> {
+        StreamLink::open(&self.opener, self.limits.clone()).await
+    }
+}
+
+struct OpenChannel {
+    serve: ServeFn,
+    generation: Generation,
+}
+
+impl OpenLink for OpenChannel {
+    type Link = ChannelLink;
+
+    async fn open(&self) -> Result<ChannelLink, OpenFailure> {
+        Ok(ChannelLink::open(&self.serve, self.generation))
+    }
+}
 
 pub(super) struct ConnectionTask {
     pub(super) slot: Arc<ServerSlot>,
@@ -108,6 +152,33 @@ pub(super) struct ConnectionTask {
     /// The grace periods of the close; the latest value counts.
     grace: watch::Receiver<CloseSettings>,
     pub(super) reporter: Reporter,
+}
+
+/// Why there is no session on a link.
+pub(super) enum ConnectFailure<L> {
+    /// The link could not be opened, or the connection was closed meanwhile.
+    Ended(ConnectionEnd),
+    /// The handshake failed, and the link is closed.
+    Handshake {
+        error: HandshakeError,
+        close_problem: Option<String>,
+        /// Only servers over HTTP are tried with another link.
+        #[cfg_attr(not(feature = "http"), allow(dead_code))]
+        link: L,
+    },
+}
+
+impl<L> ConnectFailure<L> {
+    pub(super) fn into_end(self, slot: &ServerSlot) -> ConnectionEnd {
+        match self {
+            Self::Ended(end) => end,
+            Self::Handshake {
+                error,
+                close_problem,
+                ..
+            } => error.into_end(slot, close_problem),
+        }
+    }
 }
 
 /// Sends reports to the actor. When dropped it reports the end of the task, whatever the cause.
@@ -138,50 +209,84 @@ impl Drop for Reporter {
 }
 
 impl ConnectionTask {
-    async fn run<L: Link>(mut self, open: impl OpenLink<L>) {
-        let lock = tokio::select! {
+    async fn run(mut self, open: impl OpenLink) {
+        let lock = self.acquire_lock().await;
+        let end = match lock {
+            Some(_) => self.connect(open).await,
+            None => ConnectionEnd::Closed { problem: None },
+        };
+        self.end(lock, end);
+    }
+
+    #[cfg(feature = "http")]
+    async fn run_http(mut self, endpoint: HttpEndpoint) {
+        let lock = self.acquire_lock().await;
+        let end = match lock {
+            Some(_) => self.connect_http(&endpoint).await,
+            None => ConnectionEnd::Closed { problem: None },
+        };
+        self.end(lock, end);
+    }
+
+    /// Waits for the end of the last connection; `None` if this one is closed meanwhile.
+    async fn acquire_lock(&mut self) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
             biased;
             () = close_requested(&mut self.commands) => None,
             lock = self.slot.connection_lock.acquire() => lock,
-        };
-        let end = match lock {
-            Some(_) => self.open_and_run(open).await,
-            None => ConnectionEnd::Closed { problem: None },
-        };
+        }
+    }
+
+    fn end(mut self, lock: Option<OwnedSemaphorePermit>, end: ConnectionEnd) {
         self.reporter.end = Some(end);
         // Release the lock before the end is reported, so that the next generation finds it free.
         drop(lock);
     }
 
-    async fn open_and_run<L: Link>(&mut self, open: impl OpenLink<L>) -> ConnectionEnd {
+    async fn connect(&mut self, open: impl OpenLink) -> ConnectionEnd {
+        match self.negotiate(&open).await {
+            Ok((link, negotiated)) => self.run_session(link, negotiated).await,
+            Err(failure) => failure.into_end(&self.slot),
+        }
+    }
+
+    /// Opens a link and does the handshake.
+    pub(super) async fn negotiate<O: OpenLink>(
+        &mut self,
+        open: &O,
+    ) -> Result<(O::Link, handshake::Negotiated), ConnectFailure<O::Link>> {
         // A server that refuses a credential gets another one, once.
         let mut may_renew = true;
         loop {
-            let mut link = match self.open(&open).await {
-                Ok(link) => link,
-                Err(end) => return end,
-            };
+            let mut link = self.open(open).await.map_err(ConnectFailure::Ended)?;
             let error = match handshake::run(&mut link, self).await {
-                Ok(negotiated) => return self.run_session(link, negotiated).await,
+                Ok(negotiated) => return Ok((link, negotiated)),
                 Err(error) => error,
             };
             let closed = self.close(&mut link).await;
             match error.refused_credential() {
                 Some(refused) if std::mem::take(&mut may_renew) => {
-                    if let Err(end) = self.renew_credential(refused).await {
-                        return end;
-                    }
+                    let renewed = self.renew_credential(refused).await;
+                    renewed.map_err(ConnectFailure::Ended)?;
                 }
-                _ => return error.into_end(&self.slot, closed.err()),
+                _ => {
+                    return Err(ConnectFailure::Handshake {
+                        error,
+                        close_problem: closed.err(),
+                        link,
+                    });
+                }
             }
         }
     }
 
-    async fn open<L: Link>(&mut self, open: &impl OpenLink<L>) -> Result<L, ConnectionEnd> {
+    async fn open<O: OpenLink>(&mut self, open: &O) -> Result<O::Link, ConnectionEnd> {
+        #[cfg(feature = "http")]
+        self.prepare_credential().await?;
         // Register secrets before the server can repeat them, and again after the open, which may
         // read more of them.
         self.slot.add_secrets(&self.config);
-        let mut open = pin!(open());
+        let mut open = pin!(open.open());
         let opened = tokio::select! {
             biased;
             () = close_requested(&mut self.commands) => {
@@ -194,7 +299,7 @@ impl ConnectionTask {
         opened.map_err(|failure| faults::open_failed(failure, &self.slot))
     }
 
-    async fn run_session<L: Link>(
+    pub(super) async fn run_session<L: Link>(
         &mut self,
         mut link: L,
         negotiated: handshake::Negotiated,
@@ -214,6 +319,23 @@ impl ConnectionTask {
         ConnectionEnd::Closed { problem }
     }
 
+    /// Reads the credential, and renews it if it is due. Not part of the open, which is waited for
+    /// when it is cancelled.
+    #[cfg(feature = "http")]
+    async fn prepare_credential(&mut self) -> Result<(), ConnectionEnd> {
+        let auth = self.slot.auth();
+        let prepared = tokio::select! {
+            biased;
+            () = close_requested(&mut self.commands) => {
+                return Err(ConnectionEnd::Closed { problem: None });
+            }
+            prepared = auth.for_connect() => prepared,
+        };
+        prepared
+            .map(drop)
+            .map_err(|failure| faults::open_failed(failure.into(), &self.slot))
+    }
+
     /// Renews the credential that the server refused.
     #[cfg(feature = "http")]
     async fn renew_credential(&mut self, refused: CredentialRevision) -> Result<(), ConnectionEnd> {
@@ -227,8 +349,9 @@ impl ConnectionTask {
         };
         renewed.map(drop).map_err(|failure| match failure {
             RenewalFailure::Permanent(failure) => ConnectionEnd::Permanent(failure),
+            // The machine decides when to connect again.
             RenewalFailure::Transient(fault) => ConnectionEnd::Failed {
-                fault,
+                fault: Fault::new(fault.class, fault.message),
                 retry_after: None,
             },
         })

@@ -7,6 +7,8 @@ use rmcp::model::{ClientCapabilities, Implementation, InitializeRequestParams, P
 
 use crate::api::callbacks::Callbacks;
 #[cfg(feature = "auth")]
+use crate::auth::mcpvisor_auth::store::RetainingStore;
+#[cfg(feature = "auth")]
 use crate::auth::{LazyStore, StoreChoice};
 #[cfg(feature = "http")]
 use crate::link::http::{HttpContext, Resolver};
@@ -38,7 +40,7 @@ pub(crate) struct Host {
     pub(crate) http: Arc<HttpContext>,
     /// The token store.
     #[cfg(feature = "auth")]
-    pub(crate) credentials: LazyStore,
+    pub(crate) credentials: RetainingStore,
 }
 
 /// How a runtime reaches files, names and tokens.
@@ -71,7 +73,10 @@ impl Host {
             client,
             callbacks: Arc::new(callbacks),
             #[cfg(feature = "auth")]
-            credentials: LazyStore::new(resources.store, state.clone()),
+            credentials: {
+                let store = LazyStore::new(resources.store, state.clone());
+                RetainingStore::new(Arc::new(store))
+            },
             state,
             added: AtomicU32::new(0),
             #[cfg(feature = "http")]

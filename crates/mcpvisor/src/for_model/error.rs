@@ -55,6 +55,7 @@ fn said(error: &CallError) -> String {
         }
         CallError::Refused {
             class: FaultClass::Authorization,
+            retry_in: None,
             ..
         } => format!("{server} needs the authorization of a person. {DO_NOT_RETRY}"),
         CallError::Refused { cause, .. } => {
@@ -98,6 +99,18 @@ fn said(error: &CallError) -> String {
         CallError::ToolGone { tool, known, .. } => {
             let known = of_first(*known);
             format!("The tool {tool} of {server} no longer exists. {known} Use another tool.")
+        }
+        CallError::TaskUnknown { .. } => {
+            format!("{server} started the request, but no longer knows it. {CHECK_FIRST}")
+        }
+        CallError::TaskCancelled { .. } => {
+            format!("The request was cancelled at {server}. {CHECK_FIRST}")
+        }
+        CallError::TaskUnreachable { cause, .. } => {
+            let cause = short(&cause.to_string(), LONGEST_CAUSE);
+            format!(
+                "{server} started the request, but cannot be asked about it: {cause}. {CHECK_FIRST}"
+            )
         }
         CallError::InvalidRequest { problem, .. } => {
             let problem = short(problem, LONGEST_ANSWER);

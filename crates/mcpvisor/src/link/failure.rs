@@ -20,6 +20,11 @@ impl LinkDown {
             message: message.into(),
         }
     }
+
+    /// Whether the server cannot have received any request.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.kind == DownKind::Unreachable
+    }
 }
 
 /// How a link ended.
@@ -37,6 +42,9 @@ pub(crate) enum DownKind {
     WriteFailed,
     /// The server violated the transport, for example with an endless line.
     Broken,
+    /// The server directs messages to an address that must not be used; no retry helps.
+    #[cfg(feature = "http")]
+    Misdirected,
 }
 
 /// Why a link could not be opened.
@@ -95,6 +103,9 @@ pub(crate) enum OpenFailureClass {
     InvalidAddress,
     /// Credentials are missing.
     Unauthorized,
+    /// The stream exists for one connection, which has ended.
+    #[cfg(feature = "stream")]
+    StreamUsedUp,
     /// A condition that may pass, such as a lack of descriptors or memory.
     Transient,
 }

@@ -126,6 +126,16 @@ impl FailedRequest {
     }
 }
 
+impl FailedRequest {
+    /// Whether the server is busy or demands a credential, which shows nothing else about it.
+    pub(crate) fn is_busy_or_unauthorized(&self) -> bool {
+        matches!(
+            self.failure,
+            RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. }
+        ) || self.status == Some(401)
+    }
+}
+
 /// Unsolicited messages that were dropped undecoded because they exceeded the rate or size limit.
 #[derive(Debug, Default)]
 pub(crate) struct DropReport {

@@ -5,6 +5,10 @@ use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
     ClientRequest, RequestId,
 };
+use serde::Serialize;
+
+/// Waits for the result of a task of 2025-11-25; its server may send requests meanwhile.
+pub(crate) const TASK_RESULT: &str = "tasks/result";
 
 /// The notification that cancels a request.
 pub(crate) fn cancel_notification(id: CallId, reason: &str) -> ClientJsonRpcMessage {
@@ -18,6 +22,14 @@ pub(crate) fn cancel_notification(id: CallId, reason: &str) -> ClientJsonRpcMess
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestHeaders(pub(crate) Vec<(String, String)>);
 
+/// Sends a tool call as a task of 2025-11-25. It travels in the request's extensions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct TaskParam {
+    /// How long the server is to keep the task, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ttl: Option<u64>,
+}
+
 /// Whether the server may require something of the client before it replies.
 pub(crate) fn may_call_back(request: &ClientRequest) -> bool {
     matches!(
@@ -25,7 +37,7 @@ pub(crate) fn may_call_back(request: &ClientRequest) -> bool {
         ClientRequest::CallToolRequest(_)
             | ClientRequest::GetPromptRequest(_)
             | ClientRequest::ReadResourceRequest(_)
-    )
+    ) || request.method() == TASK_RESULT
 }
 
 /// The id of a request on the wire. Call ids count from 1, so they never reach the sign bit.

@@ -1,7 +1,9 @@
 //! What the link needs to know about pending requests: their ids and the kind of reply to expect.
 
 use mcpvisor_core::CallId;
-use rmcp::model::ClientRequest;
+use rmcp::model::{CallToolRequest, ClientRequest};
+
+use super::outgoing::TaskParam;
 
 /// The kind of result that a pending request expects.
 ///
@@ -33,12 +35,15 @@ pub(crate) enum ReplyKind {
     Empty,
     /// Any result; its shape decides.
     Any,
+    /// Any result, kept as JSON.
+    Raw,
 }
 
 impl ReplyKind {
     /// The kind of reply that a request expects.
     pub(crate) fn of(request: &ClientRequest) -> Self {
         match request {
+            ClientRequest::CallToolRequest(call) if is_task(call) => Self::Raw,
             ClientRequest::CallToolRequest(_) => Self::CallTool,
             ClientRequest::ListToolsRequest(_) => Self::ListTools,
             ClientRequest::ListPromptsRequest(_) => Self::ListPrompts,
@@ -53,10 +58,19 @@ impl ReplyKind {
             | ClientRequest::SetLevelRequest(_)
             | ClientRequest::SubscribeRequest(_)
             | ClientRequest::UnsubscribeRequest(_) => Self::Empty,
-            // Tasks, subscriptions and requests that rmcp may add.
+            ClientRequest::GetTaskRequest(_)
+            | ClientRequest::UpdateTaskRequest(_)
+            | ClientRequest::CancelTaskRequest(_)
+            | ClientRequest::CustomRequest(_) => Self::Raw,
+            // Subscriptions and requests that rmcp may add.
             _ => Self::Any,
         }
     }
+}
+
+/// Whether a call is sent as a task of 2025-11-25, so that its result may be one.
+fn is_task(call: &CallToolRequest) -> bool {
+    call.extensions.get::<TaskParam>().is_some()
 }
 
 /// The unanswered requests of a connection; implemented by its pending table.

@@ -53,6 +53,11 @@ pub(crate) trait Link: Send {
         true
     }
 
+    /// Whether the transport exists only in the legacy era.
+    fn is_legacy(&self) -> bool {
+        false
+    }
+
     /// Sets the protocol version that both sides agreed on.
     fn set_protocol_version(&mut self, _version: &ProtocolVersion) {}
 

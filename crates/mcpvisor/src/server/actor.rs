@@ -16,7 +16,7 @@ use ractor::{ActorProcessingErr, ActorRef};
 use super::call::Call;
 use super::catalog_update::ListProgress;
 #[cfg(feature = "http")]
-use super::credential::CredentialWatch;
+use super::credential::WatchTask;
 use super::list_processing::ReplyWhenPublished;
 use super::message::{ConnectionUpdate, ControlReply, ServerMessage};
 use super::restore::Restore;
@@ -64,7 +64,10 @@ pub(crate) struct ServerState {
     disable_replies: Vec<ControlReply>,
     /// Waits for another credential.
     #[cfg(feature = "http")]
-    pub(super) credential_watch: Option<CredentialWatch>,
+    pub(super) credential_watch: Option<WatchTask>,
+    /// Waits until a login that exists only in memory is saved.
+    #[cfg(feature = "http")]
+    pub(super) unsaved_login_watch: Option<WatchTask>,
 }
 
 #[ractor::actor(message = ServerMessage, state = ServerState, arguments = ServerArguments)]
@@ -129,6 +132,8 @@ impl ServerState {
             disable_replies: Vec::new(),
             #[cfg(feature = "http")]
             credential_watch: None,
+            #[cfg(feature = "http")]
+            unsaved_login_watch: None,
         }
     }
 
@@ -187,6 +192,8 @@ impl ServerState {
             ServerMessage::CredentialChanged => self.credential_changed(),
             #[cfg(feature = "http")]
             ServerMessage::CredentialExpired => self.credential_expired(),
+            #[cfg(feature = "http")]
+            ServerMessage::UnsavedLoginChanged => self.watch_unsaved_login(),
             #[cfg(feature = "http")]
             ServerMessage::RenewalEnded(result) => self.renewal_ended(result),
             ServerMessage::Tick => {

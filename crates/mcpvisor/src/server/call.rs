@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::api::callbacks::BoundCallbacks;
 use crate::api::reply::Reply;
 use crate::catalog::ServerCatalog;
+use crate::link::TaskParam;
 
 /// A request with its options and its reply. It is boxed once and moves as a pointer.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) callbacks: Option<BoundCallbacks>,
     /// `None` once a transport has taken it; otherwise it is available for a retry.
     pub(crate) request: Option<ClientRequest>,
+    /// Sends a tool call as a task, to a server of 2025-11-25 that has tasks.
+    pub(crate) task: Option<TaskParam>,
     pub(crate) retry_policy: RetryPolicy,
     pub(crate) priority: Priority,
     pub(crate) deadline: Instant,

@@ -83,8 +83,6 @@ impl ServerSlot {
             self.save().await;
         }
         self.shared.era_writes.finish().await;
-        #[cfg(feature = "http")]
-        self.auth().finish().await;
     }
 
     async fn save(self: &Arc<Self>) {

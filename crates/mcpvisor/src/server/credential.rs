@@ -12,10 +12,10 @@ use crate::api::events::EventKind;
 use crate::auth::{CredentialChange, ServerAuth};
 use crate::connection::Command;
 
-/// A task that reports other credentials. Dropping it ends the task.
-pub(crate) struct CredentialWatch(JoinHandle<()>);
+/// A task that reports changes. Dropping it ends the task.
+pub(crate) struct WatchTask(JoinHandle<()>);
 
-impl Drop for CredentialWatch {
+impl Drop for WatchTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -73,7 +73,23 @@ impl ServerState {
         }
     }
 
+    /// Publishes whether the login exists only in memory, and while it does, waits for the next
+    /// change.
+    pub(super) fn watch_unsaved_login(&mut self) {
+        let (auth, actor) = (self.slot.auth(), self.myself.clone());
+        let unsaved = auth.unsaved_login();
+        let generation = self.machine.durable().generation;
+        self.draft.set_unsaved_login(generation, unsaved.clone());
+        self.unsaved_login_watch = unsaved.map(|unsaved| {
+            WatchTask(tokio::spawn(async move {
+                auth.unsaved_login_changed(&unsaved).await;
+                let _ = actor.send_message(ServerMessage::UnsavedLoginChanged);
+            }))
+        });
+    }
+
     fn update_authorization(&mut self) {
+        self.watch_unsaved_login();
         let authorization = self.slot.auth().current();
         self.slot.add_credential_secrets(&authorization);
         if let Some(connection) = &self.connection {
@@ -88,6 +104,7 @@ impl ServerState {
         let auth = self.slot.auth();
         self.credential_watch = None;
         self.lists.owner = None;
+        self.watch_unsaved_login();
         if matches!(*auth, ServerAuth::Static(_)) {
             return;
         }
@@ -138,7 +155,7 @@ impl ServerState {
             | StateName::Disconnected
             | StateName::Sleeping => return,
         };
-        self.credential_watch = Some(CredentialWatch(task));
+        self.credential_watch = Some(WatchTask(task));
     }
 }
 

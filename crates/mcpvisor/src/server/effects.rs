@@ -152,6 +152,7 @@ impl ServerState {
     fn abandon(&mut self, call: CallId, outcome: Outcome) {
         if let Some(connection) = &self.connection {
             // A connection that no longer accepts commands returns its calls by itself.
+            let outcome = Box::new(outcome);
             let _ = connection.send(Command::Abandon { call, outcome });
         }
     }

@@ -94,6 +94,9 @@ pub(crate) enum ServerMessage {
     /// The credential has expired, and nothing renews it.
     #[cfg(feature = "http")]
     CredentialExpired,
+    /// A login that could not be saved was saved or replaced, or fails for another reason.
+    #[cfg(feature = "http")]
+    UnsavedLoginChanged,
     /// A renewal of the credential ended.
     #[cfg(feature = "http")]
     RenewalEnded(Result<CredentialRevision, RenewalFailure>),

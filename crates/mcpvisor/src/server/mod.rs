@@ -14,6 +14,8 @@ mod connection_events;
 pub(crate) mod connection_lock;
 #[cfg(feature = "http")]
 mod credential;
+#[cfg(feature = "http")]
+mod credential_secrets;
 mod effects;
 pub(crate) mod group;
 pub(crate) mod held_tools;

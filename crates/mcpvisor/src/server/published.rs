@@ -15,6 +15,8 @@ use tokio::sync::watch;
 use super::shared::ServerShared;
 use crate::api::error::Obstacle;
 use crate::api::status::ServerStatus;
+#[cfg(feature = "http")]
+use crate::api::status::UnsavedLogin;
 use crate::catalog::ServerCatalog;
 
 /// The published snapshots of one slot.
@@ -89,6 +91,16 @@ impl Published {
         status.in_flight = self.in_flight.load(Ordering::Relaxed);
         status.waiting = self.waiting.load(Ordering::Relaxed);
         status
+    }
+
+    /// Publishes whether the login exists only in memory, after the end of the server.
+    #[cfg(feature = "http")]
+    pub(crate) fn set_unsaved_login(&self, unsaved: Option<UnsavedLogin>) {
+        self.status.send_if_modified(|status| {
+            let differs = status.unsaved_login != unsaved;
+            status.unsaved_login = unsaved;
+            differs
+        });
     }
 
     /// The state and when it began.

@@ -52,17 +52,20 @@ pub(crate) struct SessionSettings {
     pub(crate) subscriptions: BTreeSet<String>,
 }
 
-/// The known protocol era of the server.
-#[derive(Debug, Clone)]
+/// The known protocol era of the server, and its transport over HTTP.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct EraKnowledge {
     pub(crate) known: KnownEra,
+    /// It speaks HTTP+SSE, though its config leaves that open.
+    pub(crate) is_sse: bool,
     /// The era cache of earlier runs was read.
     pub(crate) loaded: bool,
 }
 
 impl EraKnowledge {
-    pub(super) const UNKNOWN: Self = Self {
+    pub(crate) const UNKNOWN: Self = Self {
         known: KnownEra::Unknown,
+        is_sse: false,
         loaded: false,
     };
 }

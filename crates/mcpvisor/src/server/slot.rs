@@ -6,8 +6,6 @@
 //! slots beside its main one: [`super::group`].
 
 use std::borrow::Cow;
-#[cfg(feature = "http")]
-use std::ffi::OsStr;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -20,6 +18,8 @@ use tokio::sync::watch;
 use super::active_config::ActiveConfig;
 use super::call_admission::CallAdmission;
 use super::connection_lock::ConnectionLock;
+#[cfg(feature = "http")]
+use super::credential_secrets::CredentialSecrets;
 use super::group::SlotGroup;
 use super::list_expiry::ListExpiry;
 use super::message::ServerMessage;
@@ -28,6 +28,7 @@ use super::restart_state::{EraKnowledge, RestartState};
 use super::shared::ServerShared;
 use crate::api::events::{EventBus, EventKind, EventSource};
 use crate::api::status::ServerStatus;
+use crate::api::transport::SSE;
 #[cfg(feature = "http")]
 use crate::auth::{Authorization, ServerAuth};
 use crate::catalog::{CatalogMerger, ServerCatalog, visible_catalog};
@@ -37,8 +38,6 @@ use crate::link::StderrRing;
 use crate::link::limits::MessageLimits;
 use crate::log_limit::LogLimit;
 use crate::mutex::lock;
-#[cfg(feature = "http")]
-use crate::secret::{MIN_REDACTED_CHARS, Secrets};
 use crate::state::catalog_cache::CatalogCache;
 
 /// The lasting part of one server, or of one of its instances.
@@ -71,6 +70,9 @@ pub(crate) struct ServerSlot {
     /// How it is authorized. Replaced by a reload that changes it.
     #[cfg(feature = "http")]
     auth: ArcSwap<ServerAuth>,
+    /// The credentials that its requests carried.
+    #[cfg(feature = "http")]
+    credential_secrets: CredentialSecrets,
 }
 
 /// What a slot is for.
@@ -203,6 +205,8 @@ impl ServerSlot {
             restart_state: Mutex::new(RestartState::new(durable, &config)),
             #[cfg(feature = "http")]
             auth: ArcSwap::new(auth),
+            #[cfg(feature = "http")]
+            credential_secrets: CredentialSecrets::default(),
             config: ArcSwap::new(config),
             host,
             events,
@@ -276,22 +280,43 @@ impl ServerSlot {
         self.auth.load_full()
     }
 
+    /// Whether a renewal of its login must not be interrupted: the new token may be lost.
+    pub(crate) fn is_renewing(&self) -> bool {
+        #[cfg(feature = "http")]
+        return self.auth().is_renewing();
+        #[cfg(not(feature = "http"))]
+        false
+    }
+
+    /// Ends renewals of its login for good, and publishes whether it is saved.
+    pub(crate) async fn finish_renewal(&self) {
+        #[cfg(feature = "http")]
+        {
+            let auth = self.auth();
+            auth.finish().await;
+            self.published.set_unsaved_login(auth.unsaved_login());
+        }
+    }
+
     /// Redacts a credential from now on.
     #[cfg(feature = "http")]
     pub(crate) fn add_credential_secrets(&self, authorization: &Authorization) {
-        let values = authorization.headers.iter();
-        let values = values.filter_map(|(_, value)| value.to_str().ok());
-        // Servers may repeat a value without its scheme.
-        let values =
-            values.flat_map(|value| [value, value.split(' ').next_back().unwrap_or(value)]);
-        let secrets = Secrets::new(values.map(OsStr::new), MIN_REDACTED_CHARS);
-        self.config.load().add_secrets(secrets);
+        self.credential_secrets.add(authorization);
     }
 
     /// The transport now reaches another server, so its era has to be negotiated or read from the
     /// cache.
     pub(crate) fn forget_era(&self) {
         self.restart_state().era = EraKnowledge::UNKNOWN;
+    }
+
+    /// The kind of transport, as far as it is known: the config may leave it open.
+    pub(super) fn transport_label(&self) -> &'static str {
+        let config = self.config();
+        match self.restart_state().era.is_sse && config.transport.is_http() {
+            true => SSE,
+            false => config.transport.label(),
+        }
     }
 
     /// What callers may see of fetched lists, by the present filter and approvals.
@@ -355,21 +380,25 @@ impl ServerSlot {
         self.events.emit(source, generation, kind);
     }
 
-    /// Removes the secrets of the config from a text by or about the server.
+    /// Removes the secrets of the config and the credentials from a text by or about the server.
     pub(crate) fn redact<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
-        self.config.load().redact(text)
+        let text = self.config.load().redact(text);
+        #[cfg(feature = "http")]
+        let text = self.credential_secrets.redact(text);
+        text
     }
 
-    /// Removes the secrets of the config from the message and the data of an error.
-    pub(crate) fn redact_error(&self, mut error: ErrorData) -> ErrorData {
-        error.message = self.redact(error.message);
-        if let Some(data) = &error.data {
-            let text = data.to_string();
-            let redacted = self.redact(&*text);
-            if redacted != text {
-                // Redaction can make the JSON invalid; then the data is dropped.
-                error.data = serde_json::from_str(&redacted).ok();
-            }
+    /// The same for the message and the data of an error.
+    pub(crate) fn redact_error(&self, error: ErrorData) -> ErrorData {
+        redact_error(error, |text| self.redact(text))
+    }
+
+    /// Removes the credentials alone from an error that the server answered. Otherwise the answer of
+    /// a server is data, which the caller gets unchanged.
+    pub(crate) fn redact_credentials(&self, error: ErrorData) -> ErrorData {
+        #[cfg(feature = "http")]
+        if !self.credential_secrets.is_empty() {
+            return redact_error(error, |text| self.credential_secrets.redact(text));
         }
         error
     }
@@ -398,6 +427,22 @@ impl ServerSlot {
     pub(crate) fn present_stderr_tail(&self) -> String {
         self.config.load().redact_tail(&self.stderr.current_tail())
     }
+}
+
+fn redact_error(
+    mut error: ErrorData,
+    redact: impl for<'t> Fn(Cow<'t, str>) -> Cow<'t, str>,
+) -> ErrorData {
+    error.message = redact(error.message);
+    if let Some(data) = &error.data {
+        let text = data.to_string();
+        let redacted = redact(Cow::Borrowed(&text));
+        if redacted != text {
+            // Redaction can make the JSON invalid; then the data is dropped.
+            error.data = serde_json::from_str(&redacted).ok();
+        }
+    }
+    error
 }
 
 /// Short, because every `Debug` of a handle includes it.

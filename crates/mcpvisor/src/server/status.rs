@@ -8,7 +8,7 @@ use mcpvisor_core::{Generation, ListKind, State, StateName};
 use super::actor::{ServerState, now};
 use super::message::InboundSummary;
 use crate::api::events::EventKind;
-use crate::api::status::{ListState, ServerStatus};
+use crate::api::status::{ListState, ServerStatus, UnsavedLogin};
 
 /// What the next status needs beside the machine, and the events to emit after it.
 pub(super) struct StatusDraft {
@@ -20,6 +20,8 @@ pub(super) struct StatusDraft {
     dropped_flood: u64,
     /// Requests of the server that several clients may have caused.
     ambiguous_requests: u64,
+    /// The login that exists only in memory.
+    unsaved_login: Option<UnsavedLogin>,
     changed: bool,
     events: Vec<(Generation, EventKind)>,
 }
@@ -31,6 +33,7 @@ impl StatusDraft {
             strays: 0,
             dropped_flood: 0,
             ambiguous_requests: 0,
+            unsaved_login: None,
             changed: true,
             events: Vec::new(),
         }
@@ -47,6 +50,29 @@ impl StatusDraft {
         self.ambiguous_requests += summary.ambiguous_requests;
         let dropped = summary.strays + summary.dropped_flood + summary.ambiguous_requests;
         self.changed |= dropped > 0;
+    }
+
+    /// Publishes whether the login exists only in memory, with an event if that changed.
+    #[cfg(feature = "http")]
+    pub(super) fn set_unsaved_login(
+        &mut self,
+        generation: Generation,
+        unsaved: Option<UnsavedLogin>,
+    ) {
+        if self.unsaved_login == unsaved {
+            return;
+        }
+        let event = match (&self.unsaved_login, &unsaved) {
+            (None, Some(unsaved)) => Some(EventKind::LoginUnsaved(unsaved.clone())),
+            (Some(_), None) => Some(EventKind::LoginSaved),
+            // It fails for another reason now.
+            (Some(_), Some(_)) | (None, None) => None,
+        };
+        self.unsaved_login = unsaved;
+        self.changed = true;
+        if let Some(event) = event {
+            self.emit(generation, event);
+        }
     }
 
     /// Emits an event once the status is published.
@@ -102,7 +128,7 @@ impl ServerState {
             retry_at: machine.retry_at(),
             protocol: peer_info.map(|info| info.protocol_version.as_str().to_owned()),
             server: peer_info.and_then(|info| info.server_info.clone()),
-            transport: config.transport.label(),
+            transport: self.slot.transport_label(),
             tools: catalog.tools.len(),
             prompts: catalog.prompts.len(),
             resources: catalog.resources.len(),
@@ -120,6 +146,7 @@ impl ServerState {
             ambiguous_requests: self.draft.ambiguous_requests,
             findings: catalog.findings.len(),
             held: catalog.held.len(),
+            unsaved_login: self.draft.unsaved_login.clone(),
             lists: ListKind::ALL.map(|list| self.list_state(list)),
         }
     }

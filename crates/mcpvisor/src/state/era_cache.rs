@@ -1,4 +1,4 @@
-//! The cached protocol eras of servers.
+//! The cached protocol eras of servers, and their transports over HTTP.
 //!
 //! One small file per server, named by the fingerprint of its transport: another command or address
 //! is another server. An unreadable file is ignored and the era is negotiated again.
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::mutex::lock;
+use crate::server::restart_state::EraKnowledge;
 use crate::server::slot::ServerSlot;
 use crate::state::file_ops::{WRITE_TIMEOUT, was_already_hung};
 use crate::state::state_dir::StateDir;
@@ -23,6 +24,15 @@ const LOAD_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Debug, Serialize, Deserialize)]
 struct CacheFile {
     era: CachedEra,
+    /// The transport of a server over HTTP, if it is not Streamable HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    transport: Option<CachedTransport>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CachedTransport {
+    Sse,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,30 +43,30 @@ enum CachedEra {
     Unknown,
 }
 
-/// Reads the era that an earlier run learned.
-pub(crate) async fn load(slot: &Arc<ServerSlot>) -> KnownEra {
+/// Reads what an earlier run learned.
+pub(crate) async fn load(slot: &Arc<ServerSlot>) -> EraKnowledge {
     let Some((state, file)) = cache_file(slot) else {
-        return KnownEra::Unknown;
+        return EraKnowledge::UNKNOWN;
     };
     let path = state.path(&file);
     let ops = state.ops().clone();
     let read = ops.run(&path, LOAD_TIMEOUT, move || state.read(&file));
     let problem = match read.await {
-        Ok(None) => return KnownEra::Unknown,
+        Ok(None) => return EraKnowledge::UNKNOWN,
         Ok(Some(contents)) => match serde_json::from_slice::<CacheFile>(&contents) {
             Ok(cached) => return cached.into(),
             Err(problem) => problem.to_string(),
         },
-        Err(problem) if was_already_hung(&problem) => return KnownEra::Unknown,
+        Err(problem) if was_already_hung(&problem) => return EraKnowledge::UNKNOWN,
         Err(problem) => problem.to_string(),
     };
     tracing::warn!(server = %slot.name(), path = %path.display(), problem, "cannot read the cached era; it is negotiated again");
-    KnownEra::Unknown
+    EraKnowledge::UNKNOWN
 }
 
 /// Caches an era in the background. Eras that were not negotiated are not cached.
-pub(crate) fn save(slot: &Arc<ServerSlot>, era: KnownEra) {
-    let cached = match era {
+pub(crate) fn save(slot: &Arc<ServerSlot>, era: EraKnowledge) {
+    let cached = match era.known {
         KnownEra::Remembered(Era::Modern) => CachedEra::Modern,
         KnownEra::Remembered(Era::Legacy) => CachedEra::Legacy,
         KnownEra::Unknown => CachedEra::Unknown,
@@ -65,7 +75,11 @@ pub(crate) fn save(slot: &Arc<ServerSlot>, era: KnownEra) {
     let Some((state, file)) = cache_file(slot) else {
         return;
     };
-    let Ok(contents) = serde_json::to_vec(&CacheFile { era: cached }) else {
+    let cached = CacheFile {
+        era: cached,
+        transport: era.is_sse.then_some(CachedTransport::Sse),
+    };
+    let Ok(contents) = serde_json::to_vec(&cached) else {
         return;
     };
     let server = slot.name().clone();
@@ -106,12 +120,16 @@ impl EraWriteQueue {
     }
 }
 
-impl From<CacheFile> for KnownEra {
+impl From<CacheFile> for EraKnowledge {
     fn from(cached: CacheFile) -> Self {
-        match cached.era {
-            CachedEra::Modern => Self::Remembered(Era::Modern),
-            CachedEra::Legacy => Self::Remembered(Era::Legacy),
-            CachedEra::Unknown => Self::Unknown,
+        Self {
+            known: match cached.era {
+                CachedEra::Modern => KnownEra::Remembered(Era::Modern),
+                CachedEra::Legacy => KnownEra::Remembered(Era::Legacy),
+                CachedEra::Unknown => KnownEra::Unknown,
+            },
+            is_sse: matches!(cached.transport, Some(CachedTransport::Sse)),
+            ..Self::UNKNOWN
         }
     }
 }

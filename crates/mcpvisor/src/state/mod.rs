@@ -2,6 +2,7 @@
 
 pub(crate) mod catalog_cache;
 pub(crate) mod era_cache;
+pub(crate) mod kept_tasks;
 pub(crate) mod pins;
 #[cfg(feature = "config-files")]
 pub(crate) mod trust;

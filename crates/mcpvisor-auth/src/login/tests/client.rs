@@ -1,5 +1,6 @@
 use super::*;
 use crate::http_client::HttpError;
+use crate::store::UnreadableRecord;
 
 #[tokio::test]
 async fn only_a_login_at_the_same_issuer_is_continued() {
@@ -12,10 +13,25 @@ async fn only_a_login_at_the_same_issuer_is_continued() {
     let other = fixture.login().account("other");
     assert_eq!(other.previous(&discovered()).await.unwrap(), None);
 
-    fixture.store.fail_find(io::ErrorKind::InvalidData);
-    assert_eq!(fixture.login().previous(&discovered()).await.unwrap(), None);
-    fixture.store.fail_find(io::ErrorKind::PermissionDenied);
+    fixture.store.fail_reads(io::ErrorKind::PermissionDenied);
     fixture.login().previous(&discovered()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_login_that_would_replace_an_unreadable_file_fails_before_a_person_logs_in() {
+    let fixture = Fixture::new([]);
+    let key = CredentialKey {
+        issuer: "https://other.example.com".to_owned(),
+        ..old_record().key
+    };
+    let other = UnreadableRecord::of_key(&key, "is damaged");
+    fixture.store.add_unreadable(other);
+    let previous = fixture.login().previous(&discovered()).await.unwrap();
+    assert_eq!(previous, Some(old_record()), "of another issuer");
+    let own = UnreadableRecord::of_key(&old_record().key, "is damaged");
+    fixture.store.add_unreadable(own);
+    let refused = fixture.login().previous(&discovered()).await.unwrap_err();
+    assert!(refused.to_string().contains("log out"), "{refused}");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Files that are exposed, damaged, foreign or on a hung disk.
 
+use std::path::Path;
+
 use mcpvisor_files::file_ops::{FileHook, FileOps, is_unresponsive};
 
 use super::*;
@@ -29,26 +31,89 @@ async fn spoil(dir: &TestDir, change: impl FnOnce(String) -> String) -> PathBuf 
 }
 
 #[cfg(unix)]
-#[tokio::test]
-async fn only_the_owner_can_read_records_and_an_exposed_file_is_reported_and_repaired() {
+fn mode(path: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[cfg(unix)]
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_the_owner_can_read_what_is_written() {
     let dir = TestDir::new("modes");
-    let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let store = dir.files();
     store.save(record()).await.unwrap();
     let _lock = store.lock(URL, "").await.unwrap();
-    let file = dir.records("json").remove(0);
-    assert_eq!(mode(&file), 0o600);
+    assert_eq!(mode(&dir.records("json")[0]), 0o600);
     assert_eq!(mode(&dir.records("lock")[0]), 0o600);
     assert_eq!(mode(&dir.path("credentials")), 0o700);
-    store.find(URL, "").await.unwrap();
-    assert!(store.exposed.lock().unwrap().is_empty());
+}
 
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(store.find(URL, "").await.unwrap(), [record()]);
-    assert_eq!(store.exposed.lock().unwrap().len(), 1);
-    store.save(record()).await.unwrap();
-    assert_eq!(mode(&file), 0o600);
+#[cfg(unix)]
+#[tokio::test]
+async fn exposed_files_and_folders_are_repaired_by_the_next_save() {
+    let dir = TestDir::new("exposed");
+    let other = record_of(key(URL, "https://as.example.com", "work"));
+    for record in [record(), other.clone()] {
+        dir.files().save(record).await.unwrap();
+    }
+    drop(dir.files().lock(URL, "").await.unwrap());
+    let folder = dir.path("credentials");
+    let files = [dir.records("json"), dir.records("lock")].concat();
+    assert_eq!(files.len(), 3);
+    let elsewhere = dir.path("elsewhere");
+    fs::write(&elsewhere, "").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, folder.join("link")).unwrap();
+    for (folder_mode, file_mode) in [(0o755, 0o600), (0o700, 0o644), (0o777, 0o666)] {
+        files.iter().for_each(|it| set_mode(it, file_mode));
+        set_mode(&folder, folder_mode);
+        set_mode(&elsewhere, 0o644);
+        dir.files().find(URL, "").await.unwrap();
+        assert_eq!(mode(&files[0]), file_mode, "reading changes nothing");
+        dir.files().save(record()).await.unwrap();
+        assert_eq!(mode(&folder), 0o700);
+        for file in &files {
+            assert_eq!(mode(file), 0o600, "{}", file.display());
+        }
+        assert_eq!(mode(&elsewhere), 0o644, "links are not followed");
+    }
+    assert_eq!(dir.files().find(URL, "work").await.unwrap(), [other]);
+}
+
+#[tokio::test]
+async fn unreadable_files_are_listed_and_only_removed_as_such_by_their_account() {
+    let dir = TestDir::new("unreadable");
+    let store = dir.files();
+    let file = spoil(&dir, |_| "{".to_owned()).await;
+    let other = record_of(key(URL, "https://as.example.com", "work"));
+    let readable = record_of(key(URL, "https://other.example.com", ""));
+    for record in [&other, &readable] {
+        store.save(record.clone()).await.unwrap();
+    }
+    let listed = store.list().await.unwrap();
+    let unreadable: Vec<_> = listed.into_iter().filter_map(Result::err).collect();
+    let [unreadable] = &unreadable[..] else {
+        panic!("{unreadable:?}")
+    };
+    assert_eq!(unreadable.path, file);
+    assert!(unreadable.problem.contains("damaged"), "{unreadable}");
+    assert!(unreadable.belongs_to(URL, "") && !unreadable.belongs_to(URL, "work"));
+    assert!(unreadable.has_key(&record().key) && !unreadable.has_key(&readable.key));
+
+    let removed = store.remove_unreadable(URL, "work").await.unwrap();
+    assert_eq!(removed, []);
+    assert!(file.exists());
+    let removed = store.remove_unreadable(URL, "").await.unwrap();
+    assert_eq!(&removed[..], std::slice::from_ref(unreadable));
+    assert!(!file.exists());
+    let left = store.list().await.unwrap();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.contains(&Ok(other)) && left.contains(&Ok(readable)));
 }
 
 #[tokio::test]
@@ -201,7 +266,7 @@ async fn a_hung_folder_delays_no_caller_beyond_the_timeout() {
     for problem in problems {
         assert!(is_unresponsive(&problem), "{problem}");
     }
-    let chosen = choose(StoreChoice::Auto, &state).await;
+    let chosen = StoreOpener::default().open(StoreChoice::Auto, &state).await;
     assert!(matches!(chosen.err(), Some(StoreError::Folder { .. })));
     drop(release);
 }

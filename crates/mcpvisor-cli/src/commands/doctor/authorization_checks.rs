@@ -1,12 +1,12 @@
 //! Checks of a server's authorization: issuer, token store, logins and scopes.
 
 use mcpvisor::auth::{Account, LoginError};
-use mcpvisor::{Action, ServerHandle, ServerStatus};
+use mcpvisor::{Action, Runtime, ServerHandle, ServerStatus};
 
-use super::super::auth::expiry;
+use super::super::auth::{UNASSIGNED_ACTION, expiry, unassigned_files, unreadable_action};
 use super::report::Check;
 use crate::failure::needs_authorization;
-use crate::output::action_text;
+use crate::output::{action_text, server_notes};
 
 /// Checks a server that uses logins.
 pub(super) async fn check(server: &ServerHandle, status: &ServerStatus) -> Vec<Check> {
@@ -21,18 +21,55 @@ pub(super) async fn check(server: &ServerHandle, status: &ServerStatus) -> Vec<C
             return vec![Check::bad("token store", error.to_string(), action)];
         }
     };
-    let mut checks = Vec::new();
+    let mut checks: Vec<Check> = token_store(server).await.into_iter().collect();
+    if let Some(note) = server_notes::unsaved_login(status) {
+        checks.push(Check::bad("login", note.text, note.action));
+    }
     if needs_authorization(status) {
         checks.extend(issuer(server).await);
     }
     let configured = server.configured_account().unwrap_or_default();
-    for account in &accounts {
+    let has_login = accounts.logins.iter().any(|it| it.in_use);
+    checks.extend(accounts.unreadable.iter().map(|login| {
+        let detail = format!("{} {}", login.file.display(), login.problem);
+        let action = unreadable_action(server, login);
+        // The server fails for it unless it has a newer login, or uses another account.
+        match has_login || login.account != configured {
+            true => Check::warning("login", detail, action),
+            false => Check::bad("login", detail, action),
+        }
+    }));
+    for account in &accounts.logins {
         checks.push(login(server, account));
         if account.account == configured {
             checks.extend(scopes(server, account));
         }
     }
     checks
+}
+
+/// Checks whether a login or a renewed token can be saved.
+async fn token_store(server: &ServerHandle) -> Option<Check> {
+    match server.check_token_store().await {
+        Err(LoginError::NotWritable {
+            problem, action, ..
+        }) => Some(Check::bad(
+            "token store",
+            format!("logins cannot be saved: {problem}"),
+            action_text(server.name().as_str(), &action),
+        )),
+        _ => None,
+    }
+}
+
+/// Checks whether the token store has files that cannot be read and belong to no server.
+pub(super) async fn unassigned(runtime: &Runtime) -> Vec<Check> {
+    let files = unassigned_files(runtime).await.unwrap_or_default();
+    let warnings = files.iter().map(|file| {
+        let detail = format!("{} {}", file.path.display(), file.problem);
+        Check::warning("token store", detail, UNASSIGNED_ACTION)
+    });
+    warnings.collect()
 }
 
 /// Checks whether the authorization server can be found.
@@ -56,7 +93,7 @@ fn login(server: &ServerHandle, account: &Account) -> Check {
     let left = expiry(account);
     let expired = left.as_deref() == Some("0 s") && !account.refreshable;
     let problem = match &account.rejected {
-        Some(reason) => Some(format!("{name}rejected: {reason}")),
+        Some(reason) => Some(format!("{name}rejected by {} ({reason})", account.issuer)),
         None if expired => Some(format!("{name}expired")),
         None => None,
     };

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::report::{Check, Report, ServerReport};
-use super::{machine_checks, server_checks};
+use super::{authorization_checks, machine_checks, server_checks};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
@@ -60,6 +60,9 @@ async fn examine(only: Option<&str>, invocation: &Invocation<'_>) -> Result<Repo
     if may_start {
         let until = deadline.ready_until(&config);
         fleet::with(config, invocation, async |runtime| {
+            if only.is_none() {
+                checks.extend(authorization_checks::unassigned(runtime).await);
+            }
             connect(runtime, &mut servers, until, &deadline.describe()).await
         })
         .await?;

@@ -6,5 +6,6 @@ mod examine;
 mod machine_checks;
 mod report;
 mod server_checks;
+mod socket_check;
 
 pub(super) use examine::run;

@@ -1,4 +1,4 @@
-//! Checks of one server: its entry, its command, its connection and its catalog.
+//! Checks of one server: its entry, its command or socket, its connection and its catalog.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use mcpvisor::{
 use tokio::time::Instant;
 
 use super::report::{Check, ServerReport};
-use super::{authorization_checks, command_check};
+use super::{authorization_checks, command_check, socket_check};
 use crate::config::source::Source;
 use crate::failure::needs_authorization;
 use crate::fleet;
@@ -67,6 +67,7 @@ fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
         false => problems,
     };
     checks.extend(command_check::check(&server.transport));
+    checks.extend(socket_check::check(&server.transport));
     ServerReport {
         name: name.to_owned(),
         config: path.to_owned(),
@@ -105,6 +106,8 @@ pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant
 pub(super) fn examine(report: &mut ServerReport, outcome: &Observation, within: &str) {
     let status = &outcome.status;
     report.state = Some(status.state.to_string());
+    // The config may leave it open.
+    status.transport.clone_into(&mut report.transport);
     report.protocol.clone_from(&status.protocol);
     report.needs_authorization = needs_authorization(status);
     report.late = !outcome.in_time;
@@ -116,7 +119,9 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Observation, within: 
     let check = match status.state {
         StateName::Disabled => Some(Check::good("connection", "disabled, not started")),
         _ if connected => Some(Check::good("connection", greeting(outcome))),
-        _ if is_command_fault(status) && command_check_failed(report) => None,
+        // A problem is reported once.
+        _ if is_command_fault(status) && has_failed(report, "command") => None,
+        _ if is_connect_fault(status) && has_failed(report, socket_check::SOCKET) => None,
         _ => Some(failed(outcome, &report.transport)),
     };
     report.checks.extend(check);
@@ -148,10 +153,15 @@ fn is_command_fault(status: &ServerStatus) -> bool {
     )
 }
 
-/// Whether the command check failed already: a problem is reported once.
-fn command_check_failed(report: &ServerReport) -> bool {
+fn is_connect_fault(status: &ServerStatus) -> bool {
+    let fault = status.last_error.as_ref();
+    fault.is_some_and(|fault| fault.class == FaultClass::ConnectFailed)
+}
+
+/// Whether a check of the entry failed already.
+fn has_failed(report: &ServerReport, name: &str) -> bool {
     let mut checks = report.checks.iter();
-    checks.any(|check| check.check == "command" && !check.ok)
+    checks.any(|check| check.check == name && !check.ok)
 }
 
 fn greeting(outcome: &Observation) -> String {
@@ -181,7 +191,7 @@ fn failed(outcome: &Observation, transport: &str) -> Check {
         detail.push_str(&format!("; {strays}"));
     }
     let usual = match (outcome.in_time, transport) {
-        (true, "http") => "Check the URL and that the server is running.",
+        (true, "http" | "sse") => "Check the URL and that the server is running.",
         (true, _) if outcome.stderr.trim().is_empty() => "Fix it, then rerun `mcpvisor doctor`.",
         (true, _) => "Fix the error below, then rerun `mcpvisor doctor`.",
         (false, _) => SILENT,

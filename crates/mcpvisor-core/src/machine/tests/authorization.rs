@@ -27,6 +27,15 @@ pub(super) fn awaiting() -> Harness {
     harness
 }
 
+/// The same, while call 2 is in flight.
+fn awaiting_with_another_in_flight() -> Harness {
+    let mut harness = connected();
+    harness.call(harness.tool(1));
+    harness.call(harness.tool(2));
+    assert_eq!(harness.step(call_unauthorized(1, 1, 1)), [renew(1)]);
+    harness
+}
+
 pub(super) fn unavailable() -> Fault {
     Fault::new(FaultClass::Authorization, "the token endpoint is down")
 }
@@ -81,12 +90,117 @@ fn the_renewed_calls_come_before_queued_ones() {
     for call in 1..=4 {
         harness.call(harness.read(call));
     }
-    let effects = harness.step(call_unauthorized(1, 2, 1));
-    assert_eq!(effects, [renew(1), start(3, 1)], "the next one starts");
-    assert_eq!(harness.step(call_unauthorized(1, 1, 1)), [start(4, 1)]);
-    assert_eq!(harness.step(renewed(2)), [], "no place is free");
-    assert_eq!(about_calls(harness.step(answered(1, 3))), [resend(1, 1)]);
-    assert_eq!(about_calls(harness.step(answered(1, 4))), [resend(2, 1)]);
+    assert_eq!(harness.step(call_unauthorized(1, 2, 1)), [renew(1)]);
+    assert_eq!(harness.step(call_unauthorized(1, 1, 1)), []);
+    let effects = harness.step(renewed(2));
+    assert_eq!(effects, [resend(1, 1), resend(2, 1)]);
+    assert_eq!(about_calls(harness.step(answered(1, 2))), [start(3, 1)]);
+    assert_eq!(about_calls(harness.step(answered(1, 1))), [start(4, 1)]);
+}
+
+#[test]
+fn calls_that_arrive_during_a_renewal_wait_for_it_and_keep_their_retry() {
+    let mut harness = awaiting_with_another_in_flight();
+    let arrived = [harness.tool(3), harness.read(4)];
+    for call in arrived {
+        assert_eq!(harness.call(call), [], "it would be refused");
+    }
+    // A place that becomes free is not used either.
+    assert_eq!(about_calls(harness.step(answered(1, 2))), []);
+    assert_eq!(harness.machine.waiting(), 3);
+    let effects = harness.step(renewed(2));
+    assert_eq!(effects, [resend(1, 1), start(3, 1), start(4, 1)]);
+    // They were not sent before, so a refusal of the new token does not end them.
+    assert_eq!(harness.step(call_unauthorized(1, 3, 2)), [renew(2)]);
+    assert_eq!(harness.step(renewed(3)), [resend(3, 1)]);
+}
+
+#[test]
+fn a_refused_request_of_the_runtime_holds_calls_too() {
+    let mut harness = connected();
+    assert_eq!(harness.step(unauthorized(1, 1)), [renew(1)]);
+    assert_eq!(harness.call(harness.tool(1)), []);
+    assert_eq!(harness.step(credential_changed(2)), [start(1, 1)]);
+    assert_eq!(harness.call(harness.tool(2)), [start(2, 1)]);
+    assert_eq!(harness.step(renewed(2)), [], "the answer comes late");
+}
+
+#[test]
+fn a_renewal_ahead_of_the_expiry_holds_no_calls() {
+    let mut harness = connected();
+    assert_eq!(harness.call(harness.tool(1)), [start(1, 1)]);
+    // The machine learns of it when the new token is in use.
+    assert_eq!(harness.step(credential_changed(2)), []);
+    assert_eq!(harness.call(harness.tool(2)), [start(2, 1)]);
+}
+
+#[test]
+fn a_renewal_that_fails_for_now_releases_held_calls_with_the_token_there_is() {
+    let mut harness = awaiting();
+    harness.call(harness.tool(2));
+    let effects = harness.step(renewal_failed_for_now());
+    assert_eq!(effects, [refused_with(1, unavailable()), start(2, 1)]);
+    assert_eq!(harness.call(harness.tool(3)), [start(3, 1)]);
+    // Each is refused, and asks again.
+    assert_eq!(harness.step(call_unauthorized(1, 2, 1)), [renew(1)]);
+    assert_eq!(harness.step(call_unauthorized(1, 3, 1)), []);
+    assert_eq!(harness.step(renewed(2)), [resend(2, 1), resend(3, 1)]);
+}
+
+#[test]
+fn a_held_call_times_out_unsent_at_its_deadline_only() {
+    let mut harness = awaiting();
+    let call = NewCall {
+        deadline: harness.now + secs(50),
+        idle: secs(5),
+        ..harness.tool(2)
+    };
+    harness.call(call);
+    assert_eq!(about_calls(harness.pass(secs(49))), []);
+    let late = Outcome::Deadline {
+        sent: false,
+        idle: false,
+    };
+    assert_eq!(about_calls(harness.pass(secs(1))), [resolve(2, late)]);
+    assert_eq!(harness.step(renewed(2)), [resend(1, 1)]);
+}
+
+#[test]
+fn held_calls_are_queued_within_the_limit_and_can_be_cancelled() {
+    let mut settings = ServerSettings::default();
+    settings.admission.waiting = 2;
+    let mut harness = Harness::connected_with(settings, &[]);
+    harness.call(harness.read(1));
+    harness.step(call_unauthorized(1, 1, 1));
+    for call in [2, 3] {
+        assert_eq!(harness.call(harness.read(call)), []);
+    }
+    let effects = harness.call(harness.read(4));
+    assert_eq!(effects, [resolve(4, Outcome::Busy)]);
+    assert_eq!(harness.step(cancelled(2)), [drop_call(2)]);
+    assert_eq!(harness.step(renewed(2)), [resend(1, 1), start(3, 1)]);
+}
+
+#[test]
+fn a_renewal_for_another_transport_holds_no_calls_and_says_nothing_about_its_tokens() {
+    let failed = Input::RenewalFailed {
+        failure: RenewalFailure::Permanent(login_needed()),
+    };
+    for ended in [renewed(9), failed] {
+        let mut harness = connected();
+        harness.call(harness.read(1));
+        harness.step(call_unauthorized(1, 1, 1));
+        harness.step(Input::TransportChanged);
+        harness.step(closed(1));
+        harness.step(Input::PermitGranted);
+        harness.step(up(2));
+        assert_eq!(harness.call(harness.read(2)), [start(2, 2)]);
+        assert_eq!(about_calls(harness.step(ended)), [resend(1, 2)]);
+        assert_eq!(harness.name(), StateName::Connected);
+        // Token 1 of the new transport is not older than token 9 of the old one.
+        let effects = harness.step(call_unauthorized(2, 2, 1));
+        assert_eq!(effects, [renew(1)]);
+    }
 }
 
 #[test]
@@ -112,8 +226,7 @@ fn an_old_token_waits_for_the_renewal_of_a_newer_one() {
 
 #[test]
 fn a_newer_token_that_is_refused_before_its_report_is_renewed_too() {
-    let mut harness = awaiting();
-    harness.call(harness.tool(2));
+    let mut harness = awaiting_with_another_in_flight();
     let effects = harness.step(call_unauthorized(1, 2, 2));
     assert_eq!(effects, [], "one renewal at a time");
     assert_eq!(harness.step(renewed(2)), [renew(2)], "2 is refused already");
@@ -128,8 +241,7 @@ fn a_failed_renewal_of_an_old_token_says_nothing_about_a_newer_one() {
         assert_eq!(harness.step(failed.clone()), []);
         assert_eq!(harness.name(), StateName::Connected);
         // The newer one was refused before the answer.
-        let mut harness = awaiting();
-        harness.call(harness.tool(2));
+        let mut harness = awaiting_with_another_in_flight();
         harness.step(call_unauthorized(1, 2, 2));
         assert_eq!(harness.step(failed), [renew(2)]);
         assert_eq!(harness.machine.waiting(), 2);
@@ -237,8 +349,7 @@ fn a_lost_session_never_renews_a_token() {
 
 #[test]
 fn a_transient_failure_refuses_the_calls_that_wait_and_the_next_401_asks_again() {
-    let mut harness = awaiting();
-    harness.call(harness.tool(2));
+    let mut harness = awaiting_with_another_in_flight();
     harness.step(call_unauthorized(1, 2, 1));
     let effects = harness.step(renewal_failed_for_now());
     let expected = [

@@ -32,7 +32,7 @@ fn failed_for_login() -> Harness {
 #[test]
 fn a_permanent_failure_closes_the_connection_at_once_and_answers_every_call() {
     let mut settings = ServerSettings::default();
-    settings.admission.in_flight = 2;
+    settings.admission.in_flight = 3;
     let grace = settings.close;
     let mut harness = Harness::connected_with(settings, &[]);
     for call in 1..=4 {

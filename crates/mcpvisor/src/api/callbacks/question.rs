@@ -56,7 +56,7 @@ impl QuestionKind {
 }
 
 impl Question {
-    fn elicitation(params: ElicitRequestParams) -> Self {
+    pub(crate) fn elicitation(params: ElicitRequestParams) -> Self {
         match params {
             ElicitRequestParams::FormElicitationParams {
                 message,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The limit that refuses a request as [busy](CallError::Busy).
+/// The limit that refuses a request as [busy](super::CallError::Busy).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BusyLimit {

@@ -60,7 +60,7 @@ pub enum CallError {
         stderr: Option<Arc<str>>,
     },
     /// The server rejected the request before running it.
-    #[error("{server}: refused {method}: {cause}{}", summarize_stderr(.stderr.as_deref()))]
+    #[error("{server}: refused {method}: {cause}{}{}", try_again(*.retry_in), summarize_stderr(.stderr.as_deref()))]
     Refused {
         /// Which server.
         server: ServerName,
@@ -75,6 +75,9 @@ pub enum CallError {
         /// The scopes that a login has to request, if the server named them (403
         /// `insufficient_scope`).
         scopes: Vec<String>,
+        /// When a retry may help, if nothing has to be done before: the issuer could not renew the
+        /// login for now.
+        retry_in: Option<Duration>,
     },
     /// The deadline or the idle timeout passed. If the request was sent, it was cancelled at the
     /// server and its outcome is unknown.
@@ -158,6 +161,35 @@ pub enum CallError {
         tool: String,
         /// What is known about the first attempt.
         known: Known,
+    },
+    /// The server does not know the task, or not any more, so the outcome of its call is unknown.
+    #[error("{server}: the server does not know task {task}; check whether its call took effect")]
+    TaskUnknown {
+        /// Which server.
+        server: ServerName,
+        /// The id of the task.
+        task: String,
+    },
+    /// The task was cancelled at the server before it ended; what it did until then is unknown.
+    #[error("{server}: task {task} was cancelled at the server{}", detail(.message.as_deref()))]
+    TaskCancelled {
+        /// Which server.
+        server: ServerName,
+        /// The id of the task.
+        task: String,
+        /// The server's text about it.
+        message: Option<String>,
+    },
+    /// The server runs the task, but its status cannot be read, so the outcome is unknown.
+    #[error("{server}: the outcome of task {task} is unknown: {cause}")]
+    TaskUnreachable {
+        /// Which server.
+        server: ServerName,
+        /// The id of the task.
+        task: String,
+        /// Why the status cannot be read.
+        #[source]
+        cause: Box<CallError>,
     },
     /// The protocol does not allow this request; nothing was sent.
     #[error("{server}: {problem}")]
@@ -327,6 +359,16 @@ fn whether_sent(sent: bool, cause: Option<&str>, stderr: Option<&str>) -> String
     }
 }
 
+fn try_again(retry_in: Option<Duration>) -> String {
+    retry_in.map_or_else(String::new, |retry_in| {
+        format!("; try again in {} s", retry_in.as_secs().max(1))
+    })
+}
+
+fn detail(text: Option<&str>) -> String {
+    text.map_or_else(String::new, |text| format!(": {text}"))
+}
+
 fn cause(fault: Option<&Fault>) -> String {
     fault.map_or_else(String::new, |fault| format!(": {fault}"))
 }
@@ -363,7 +405,10 @@ impl CallError {
             | Self::Deadline { sent: false, .. } => Known::NotSent,
             Self::OutcomeUnknown { .. }
             | Self::Deadline { sent: true, .. }
-            | Self::Cancelled { .. } => Known::Unknown,
+            | Self::Cancelled { .. }
+            | Self::TaskUnknown { .. }
+            | Self::TaskCancelled { .. }
+            | Self::TaskUnreachable { .. } => Known::Unknown,
             Self::ToolChanged { known, .. } | Self::ToolGone { known, .. } => *known,
             Self::Refused { .. } => Known::Refused,
             Self::Answered { .. } | Self::Unreadable { .. } | Self::InputRequired { .. } => {
@@ -378,9 +423,13 @@ impl CallError {
             Self::NotSent { reason, .. } => reason.action(),
             Self::HeldBack { .. } => Some(Action::ApproveTool),
             Self::Refused {
+                retry_in: Some(_), ..
+            } => Some(Action::RetryLater),
+            Self::Refused {
                 class: FaultClass::Authorization,
                 ..
             } => Some(Action::Authorize),
+            Self::TaskUnreachable { cause, .. } => cause.action(),
             _ => None,
         }
     }
@@ -399,6 +448,9 @@ impl CallError {
             | Self::InputRequired { server, .. }
             | Self::ToolChanged { server, .. }
             | Self::ToolGone { server, .. }
+            | Self::TaskUnknown { server, .. }
+            | Self::TaskCancelled { server, .. }
+            | Self::TaskUnreachable { server, .. }
             | Self::InvalidRequest { server, .. }
             | Self::InvalidArguments { server, .. }
             | Self::ToolHidden { server, .. }
@@ -416,6 +468,7 @@ impl CallError {
             | Self::Refused { stderr, .. }
             | Self::Deadline { stderr, .. } => stderr.as_deref(),
             Self::NotSent { reason, .. } => reason.stderr(),
+            Self::TaskUnreachable { cause, .. } => cause.stderr(),
             _ => None,
         }
     }
@@ -434,6 +487,9 @@ impl CallError {
             Self::InputRequired { .. } => "input_required",
             Self::ToolChanged { .. } => "tool_changed",
             Self::ToolGone { .. } => "tool_gone",
+            Self::TaskUnknown { .. } => "task_unknown",
+            Self::TaskCancelled { .. } => "task_cancelled",
+            Self::TaskUnreachable { .. } => "task_unreachable",
             Self::InvalidRequest { .. } => "invalid_request",
             Self::InvalidArguments { .. } => "invalid_arguments",
             Self::ToolHidden { .. } => "tool_hidden",

@@ -68,6 +68,7 @@ impl RequestContext {
                 cause: fault.message,
                 stderr: fault.stderr,
                 scopes: fault.scopes,
+                retry_in: fault.retry_in,
             },
             Failure::Outcome(Outcome::Answered(fault)) => CallError::Unreadable {
                 server,

@@ -1,6 +1,7 @@
 //! The result types of the protocol that a request can return.
 
 use rmcp::model::ServerResult;
+use serde_json::Value;
 
 /// A result type of a [`Request`](crate::Request).
 pub trait FromResult: Sized + sealed::Sealed {
@@ -38,6 +39,17 @@ results!(
     ReadResourceResult,
     CompleteResult,
 );
+
+impl sealed::Sealed for Value {}
+impl FromResult for Value {
+    fn from_result(result: ServerResult) -> Result<Self, &'static str> {
+        match result {
+            ServerResult::CustomResult(result) => Ok(result.0),
+            // A server in this process answers with the types of rmcp.
+            other => serde_json::to_value(other).map_err(|_| "expected JSON"),
+        }
+    }
+}
 
 impl sealed::Sealed for () {}
 impl FromResult for () {

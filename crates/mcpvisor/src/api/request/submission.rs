@@ -1,18 +1,17 @@
 //! Hands a request to the server's actor and waits for its answer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use mcpvisor_core::CallId;
 use mcpvisor_core::machine::Outcome;
 use mcpvisor_core::request_routing::Answerer;
-use mcpvisor_core::{CallId, Priority, RetryPolicy};
 use ractor::MessagingErr;
-use rmcp::model::{
-    ClientRequest, GetMeta, NumberOrString, ProgressNotificationParam, ProgressToken, ServerResult,
-};
-use tokio::sync::{mpsc, oneshot};
+use rmcp::model::{ClientRequest, GetMeta, NumberOrString, ProgressToken, ServerResult};
+use tokio::sync::oneshot;
 
 use super::Options;
+use super::terms::Terms;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::handle::ServerHandle;
 use crate::api::quota::{QuotaPermit, QuotaRefusal};
@@ -31,28 +30,13 @@ struct Submitted {
     _quota: Option<QuotaPermit>,
 }
 
-/// A request that is not bound to a slot yet.
-struct Draft {
-    request: ClientRequest,
-    callbacks: Option<Arc<Callbacks>>,
-    retry: RetryPolicy,
-    priority: Priority,
-    progress: Option<mpsc::Sender<ProgressNotificationParam>>,
-    deadline: Instant,
-    idle: Duration,
-}
-
 impl Options {
-    /// Submits the request and waits for its answer. `used` is set to the slot that gets it.
-    pub(super) async fn submit(
-        self,
-        deadline: Instant,
-        idle: Duration,
-        used: &mut Arc<ServerSlot>,
-    ) -> Result<ServerResult, Failure> {
+    /// Submits the request and waits for its answer.
+    pub(super) async fn submit(&mut self, terms: &mut Terms) -> Result<ServerResult, Failure> {
         let agent = self.handle.agent.clone();
         let begun = agent.as_ref().map(|agent| agent.cancellations());
-        let submission = self.send(deadline, idle, used);
+        self.begun = begun;
+        let submission = self.send(terms);
         let submitted = match (&agent, begun) {
             (Some(agent), Some(begun)) => {
                 let submitted = agent.unless_cancelled_since(begun, submission).await;
@@ -71,35 +55,24 @@ impl Options {
     }
 
     /// Waits for the client's quota, and hands the request to an actor of the server.
-    async fn send(
-        self,
-        deadline: Instant,
-        idle: Duration,
-        used: &mut Arc<ServerSlot>,
-    ) -> Result<Submitted, Failure> {
-        let handle = self.handle;
-        let mut draft = Draft {
-            request: self.request.map_err(Failure::InvalidRequest)?,
-            callbacks: self.callbacks,
-            retry: self.retry,
-            priority: self.priority,
-            progress: self.progress,
-            deadline,
-            idle,
+    async fn send(&mut self, terms: &mut Terms) -> Result<Submitted, Failure> {
+        let request = std::mem::replace(&mut self.request, Err(String::new()));
+        let mut request = request.map_err(Failure::InvalidRequest)?;
+        let quota = match self.of_runtime {
+            true => None,
+            false => take_quota(&self.handle, terms.due).await?,
         };
-        let quota = take_quota(&handle, deadline).await?;
         loop {
-            let (slot, open) = draft.open(&handle)?;
-            *used = Arc::clone(&slot);
-            let own_callbacks = draft.callbacks.clone();
-            let (call, answer) = draft.into_call(&handle, &slot, open);
+            let (slot, open) = open_call(&self.handle, &request)?;
+            terms.slot = Arc::clone(&slot);
+            let (call, answer) = self.new_call(request, &slot, open, terms);
             // From here on the actor may have the call, so it is notified if the caller drops the
             // future.
             let cancel = CancelGuard {
                 slot,
                 call: call.id,
             };
-            match submit(&cancel.slot, call, deadline).await {
+            match submit(&cancel.slot, call, terms.due).await {
                 Ok(()) => {
                     return Ok(Submitted {
                         answer,
@@ -107,51 +80,39 @@ impl Options {
                         _quota: quota,
                     });
                 }
-                Err((Failure::Removed, call)) if handle.slot.outlives(&cancel.slot) => {
-                    draft = Draft::again(*call, own_callbacks)?;
+                // Another instance gets it.
+                Err((Failure::Removed, call)) if self.handle.slot.outlives(&cancel.slot) => {
+                    request = call.request.ok_or(Failure::ActorGone)?;
                 }
                 Err((failure, _)) => return Err(failure),
             }
         }
     }
-}
 
-impl Draft {
-    /// Opens the call on the slot that gets it.
-    fn open(&self, handle: &ServerHandle) -> Result<(Arc<ServerSlot>, OpenCall), Failure> {
-        // Subscriptions are at the main slot, so that a later request finds them.
-        let opened = match self.request {
-            ClientRequest::SubscribeRequest(_) | ClientRequest::UnsubscribeRequest(_) => {
-                let open = handle.slot.calls.open(handle.client());
-                open.map(|open| (Arc::clone(&handle.slot), open))
-            }
-            _ => handle.slot.open_call(handle.agent.as_ref()),
-        };
-        opened.ok_or(Failure::Outcome(Outcome::Busy))
-    }
-
-    fn into_call(
-        mut self,
-        handle: &ServerHandle,
+    fn new_call(
+        &self,
+        mut request: ClientRequest,
         slot: &ServerSlot,
         open: OpenCall,
+        terms: &Terms,
     ) -> (Box<Call>, oneshot::Receiver<Answer>) {
         let id = slot.calls.next_id();
-        if reports_progress(&self.request) {
+        if reports_progress(&request) {
             let token = ProgressToken(NumberOrString::Number(id.0 as i64));
-            self.request.get_meta_mut().set_progress_token(token);
+            request.get_meta_mut().set_progress_token(token);
         }
         let (sender, answer) = oneshot::channel();
         let call = Box::new(Call {
             id,
-            client: handle.client(),
-            callbacks: bound_callbacks(self.callbacks, handle, id),
-            request: Some(self.request),
+            client: self.handle.client(),
+            callbacks: bound_callbacks(self.callbacks.clone(), &self.handle, id),
+            request: Some(request),
+            task: self.task,
             retry_policy: self.retry,
             priority: self.priority,
-            deadline: self.deadline,
-            idle: self.idle,
-            progress: self.progress,
+            deadline: terms.due,
+            idle: terms.idle,
+            progress: self.progress.clone(),
             reply: Reply::new(sender, open),
             rounds: 0,
             relisted: false,
@@ -161,19 +122,22 @@ impl Draft {
         });
         (call, answer)
     }
+}
 
-    /// The request of a call that no actor took.
-    fn again(call: Call, callbacks: Option<Arc<Callbacks>>) -> Result<Self, Failure> {
-        Ok(Self {
-            request: call.request.ok_or(Failure::ActorGone)?,
-            callbacks,
-            retry: call.retry_policy,
-            priority: call.priority,
-            progress: call.progress,
-            deadline: call.deadline,
-            idle: call.idle,
-        })
-    }
+/// Opens a call on the slot that gets it.
+fn open_call(
+    handle: &ServerHandle,
+    request: &ClientRequest,
+) -> Result<(Arc<ServerSlot>, OpenCall), Failure> {
+    // Subscriptions are at the main slot, so that a later request finds them.
+    let opened = match request {
+        ClientRequest::SubscribeRequest(_) | ClientRequest::UnsubscribeRequest(_) => {
+            let open = handle.slot.calls.open(handle.client());
+            open.map(|open| (Arc::clone(&handle.slot), open))
+        }
+        _ => handle.slot.open_call(handle.agent.as_ref()),
+    };
+    opened.ok_or(Failure::Outcome(Outcome::Busy))
 }
 
 /// Who answers what a call causes: its own callbacks, or those of its client.

@@ -11,6 +11,7 @@ use mcpvisor_core::{GovernorSettings, InvalidSetting};
 use ractor::Actor;
 
 use super::{Governed, Lifeline, Runtime, drivers};
+use crate::api::agent::Agent;
 use crate::api::callbacks::Callbacks;
 use crate::api::error::StartError;
 use crate::api::events::{EventBus, Events};
@@ -207,6 +208,7 @@ impl RuntimeBuilder {
                 host,
                 catalogs,
                 next_client: AtomicU32::new(1),
+                default_agent: Arc::new(Agent::default()),
                 reloading: tokio::sync::Mutex::new(governed),
             }),
         })

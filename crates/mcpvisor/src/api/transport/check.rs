@@ -25,6 +25,9 @@ pub(crate) const ADDRESS: &str = "must be an address that begins with http:// or
 /// The problem with an invalid value of a header or a variable.
 pub(crate) const VALUE: &str = "holds a line break or a NUL, which cannot be sent; remove it";
 
+/// The problem with an invalid path of a Unix socket.
+const SOCKET: &str = "must be the path of a socket";
+
 /// The problem with an empty command.
 const PROGRAM: &str = "must be the program to start";
 
@@ -45,6 +48,8 @@ impl Transport {
             TransportKind::Stdio(command) => command.check(),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => endpoint.check(),
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => Ok(()),
             TransportKind::Channel { .. } => Ok(()),
         }
     }
@@ -80,6 +85,15 @@ impl super::StdioCommand {
 impl super::HttpEndpoint {
     fn check(&self) -> Result<(), InvalidSetting> {
         refuse("url", ADDRESS, !is_address(self.identity()))?;
+        let is_socket = |path: &std::path::Path| {
+            let path = path.as_os_str().as_encoded_bytes();
+            !path.is_empty() && !path.contains(&0)
+        };
+        refuse(
+            "socketPath",
+            SOCKET,
+            !self.socket_path().is_none_or(is_socket),
+        )?;
         for (name, value) in self.named_headers() {
             refuse("headers", HEADER, !is_header(name))?;
             refuse("headers", VALUE, value.contains(NOT_IN_HEADERS))?;
@@ -171,6 +185,8 @@ mod tests {
             (plain().header("X Y", "v"), "headers"),
             (plain().header("X", "two\nlines"), "headers"),
             (plain().header("X", "v\0"), "headers"),
+            (plain().unix_socket(""), "socketPath"),
+            (plain().unix_socket("/a\0b"), "socketPath"),
         ] {
             let problem = refused(endpoint).unwrap_or_default();
             assert!(

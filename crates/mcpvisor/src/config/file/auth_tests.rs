@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::Transport;
 use crate::api::transport::TransportKind;
 use crate::auth::mcpvisor_auth::Secret;
-use crate::auth::{AuthConfig, AuthGrant, IdentityProviderConfig, StoreChoice};
+use crate::auth::{AuthConfig, AuthGrant, DpopMode, IdentityProviderConfig, StoreChoice};
 use crate::config::{Arguments, Config, ConfigSource, Review, Severity};
 
 fn read(entry: &serde_json::Value) -> Config {
@@ -41,7 +41,7 @@ fn whole() -> serde_json::Value {
         "clientMetadataUrl": "https://example.com/client.json", "scopes": ["read", "write"],
         "resource": "", "issuer": "https://login.example.com",
         "issuerException": "https://login.example.com/", "callbackPort": 8123,
-        "redirectUri": "http://localhost:8123/callback",
+        "redirectUri": "http://localhost:8123/callback", "dpop": "never",
         "idp": { "issuer": "https://idp.example.com", "tokenEndpoint": "https://idp.example.com/token",
                  "clientId": "app-idp", "idTokenEnvVar": "ID_TOKEN" },
         "headersHelper": ["get-headers", "--json"], "headersHelperTtl": "1m",
@@ -70,6 +70,7 @@ fn every_key_of_authorization_is_read_and_written() {
         issuer_exception: Some("https://login.example.com/".to_owned()),
         callback_port: Some(8123),
         redirect_uri: Some("http://localhost:8123/callback".to_owned()),
+        dpop: DpopMode::Never,
         idp: Some(idp),
         headers_helper: Some(vec!["get-headers".to_owned(), "--json".to_owned()]),
         headers_helper_ttl: Some(Duration::from_secs(60)),

@@ -6,7 +6,7 @@
 use mcpvisor_core::{InvalidServerName, InvalidSetting, ServerName};
 
 use super::entry_reader::{Diagnostic, EntryReader};
-use super::keys::{ENTRY, HTTP, STDIO};
+use super::keys::{ENTRY, HTTP, SSE, STDIO};
 use super::raw_entry::RawEntry;
 use super::redacted_excerpt::SourceText;
 use super::syntax_tree::{Member, Value};
@@ -144,17 +144,6 @@ fn warn_ambiguous(raw: &RawEntry, reader: &mut EntryReader<'_>) {
                        write \"tools\": { \"deny\": [\"*\"] } to allow none";
         reader.warn(span, message);
     }
-    let only_gemini = ["includeTools", "excludeTools", "trust"];
-    let of_gemini = only_gemini.iter().any(|key| reader.key_span(key).is_some());
-    if of_gemini
-        && raw.kind.is_none()
-        && raw.http_url.is_none()
-        && let Some(span) = reader.key_span("url")
-    {
-        let message = "\"url\" is read as a Streamable HTTP address; HTTP+SSE is not supported, \
-                       so write a Streamable HTTP address as \"httpUrl\" if it is one";
-        reader.warn(span, message);
-    }
 }
 
 /// The transport of the kind that an entry selects.
@@ -175,18 +164,14 @@ fn transport(
     let kind = raw.kind.as_deref();
     match kind.filter(|kind| !reader.is_as_written() || !kind.contains("${")) {
         Some(kind) if STDIO.contains(&kind) => stdio(raw, reader, entry),
-        Some(kind) if HTTP.contains(&kind) => http(raw, reader, entry),
-        Some("sse") => wrong(
-            "type",
-            "uses HTTP+SSE, which is not supported; if the server has a Streamable HTTP address \
-             (often ending in /mcp), write \"type\": \"http\" and that \"url\"",
-        ),
-        Some(_) => wrong("type", "\"type\" must be \"stdio\" or \"http\""),
+        Some(kind) if HTTP.contains(&kind) => http(raw, false, reader, entry),
+        Some(kind) if SSE.contains(&kind) => http(raw, true, reader, entry),
+        Some(_) => wrong("type", "\"type\" must be \"stdio\", \"http\" or \"sse\""),
         None if has_url && raw.program.is_some() => wrong(
             "url",
             "has both \"command\" and \"url\"; keep one, or set \"type\"",
         ),
-        None if has_url => http(raw, reader, entry),
+        None if has_url => http(raw, false, reader, entry),
         None if raw.program.is_some() => stdio(raw, reader, entry),
         None => {
             let message = "needs a \"command\" or a \"url\"";
@@ -235,6 +220,7 @@ fn stdio(
         "url",
         "httpUrl",
         "serverUrl",
+        "socketPath",
         "headers",
         "bearerTokenEnvVar",
     ];
@@ -252,6 +238,7 @@ fn stdio(_: &RawEntry, _: &mut EntryReader<'_>, entry: &Member) -> Result<Transp
 #[cfg(feature = "http")]
 fn http(
     raw: &RawEntry,
+    is_sse: bool,
     reader: &mut EntryReader<'_>,
     entry: &Member,
 ) -> Result<Transport, Diagnostic> {
@@ -261,15 +248,13 @@ fn http(
         let message = format!("{key:?} {}", check::ADDRESS);
         return Err(reader.diagnose(key, &entry.key_span, message));
     }
-    if path_of(url).ends_with("/sse") {
-        let message = format!(
-            "{key:?} ends in /sse, but HTTP+SSE is not supported; the server may offer \
-             Streamable HTTP at /mcp"
-        );
-        let warning = reader.diagnose(key, &entry.key_span, message);
-        reader.warnings.push(warning);
+    let mut endpoint = match is_sse {
+        true => Transport::sse(url),
+        false => Transport::http(url),
+    };
+    if let Some(path) = &raw.socket_path {
+        endpoint = endpoint.unix_socket(path);
     }
-    let mut endpoint = Transport::http(url);
     for (name, value) in raw.headers.iter().chain(&raw.env_headers) {
         endpoint = endpoint.header(name, value);
     }
@@ -339,7 +324,13 @@ fn auth(
             let message = "\"auth.headersHelperTtl\" is ignored without \"headersHelper\"";
             reader.warn(span, message);
         }
-        if endpoint.has_static_credential() && raw.grant.or(raw.client_id.as_deref()).is_some() {
+        if endpoint.socket_path().is_some() {
+            let reason = "a server behind a socket is authorized by \"headers\" or \
+                          \"bearerTokenEnvVar\"";
+            warn_auth_unused(reader, reason);
+        } else if endpoint.has_static_credential()
+            && raw.grant.or(raw.client_id.as_deref()).is_some()
+        {
             warn_auth_unused(reader, "the entry has a credential already");
         }
     }
@@ -356,7 +347,12 @@ fn warn_auth_unused(reader: &mut EntryReader<'_>, reason: &str) {
 }
 
 #[cfg(not(feature = "http"))]
-fn http(_: &RawEntry, _: &mut EntryReader<'_>, entry: &Member) -> Result<Transport, Diagnostic> {
+fn http(
+    _: &RawEntry,
+    _: bool,
+    _: &mut EntryReader<'_>,
+    entry: &Member,
+) -> Result<Transport, Diagnostic> {
     let message = "HTTP servers are not supported by this build";
     Err(Diagnostic::new(&entry.key_span, message))
 }
@@ -383,10 +379,4 @@ fn warn_unused(reader: &mut EntryReader<'_>, keys: &[&str], transport: &str) {
             reader.warn(span, message);
         }
     }
-}
-
-#[cfg(feature = "http")]
-fn path_of(url: &str) -> &str {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    url[..end].trim_end_matches('/')
 }

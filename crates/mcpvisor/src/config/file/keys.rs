@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::raw_entry::RawEntry;
 
-pub(super) use auth::{AUTH, GRANTS, OAUTH, STORES};
+pub(super) use auth::{AUTH, DPOP_MODES, GRANTS, OAUTH, STORES};
 pub(super) use foreign::{EDITOR_COMMAND, FOREIGN, OLD_SPELLINGS};
 pub(super) use server::{CONNECTS, SETTINGS, TRANSPORT};
 
@@ -45,6 +45,7 @@ pub(super) const HTTP: [&str; 5] = [
     "streamableHttp",
     "remote",
 ];
+pub(super) const SSE: [&str; 1] = ["sse"];
 
 /// Protocol versions that a server can be pinned to.
 pub(super) const PROTOCOLS: [&str; 5] = [
@@ -197,9 +198,10 @@ pub(super) fn is_measure(key: &str) -> bool {
 /// Whether a word is part of the config vocabulary, and so not a secret.
 pub(super) fn is_word(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
-        let choices = STDIO.iter().chain(&HTTP).chain(&PROTOCOLS).chain(&SERVERS);
-        let choices = choices.chain(&GRANTS).chain(&STORES);
-        let others = ["true", "false", "null", "eager", "lazy", "sse", "inputs"];
+        let choices = STDIO.iter().chain(&HTTP).chain(&SSE).chain(&PROTOCOLS);
+        let choices = choices.chain(&SERVERS).chain(&GRANTS).chain(&STORES);
+        let choices = choices.chain(&DPOP_MODES);
+        let others = ["true", "false", "null", "eager", "lazy", "inputs"];
         all()
             .map(|key| key.name)
             .chain(choices.copied())

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 #[cfg(feature = "auth")]
-use super::keys::GRANTS;
+use super::keys::{DPOP_MODES, GRANTS};
 #[cfg(feature = "auth")]
-use crate::auth::{AuthConfig, AuthGrant, IdentityProviderConfig};
+use crate::auth::{AuthConfig, AuthGrant, DpopMode, IdentityProviderConfig};
 
 /// All values that `auth` can hold.
 #[derive(Clone, Default, PartialEq)]
@@ -24,6 +24,8 @@ pub(super) struct RawAuth {
     pub(super) issuer_exception: Option<String>,
     pub(super) callback_port: Option<u16>,
     pub(super) redirect_uri: Option<String>,
+    /// One of the names in [`super::keys::DPOP_MODES`].
+    pub(super) dpop: Option<&'static str>,
     pub(super) idp: RawIdentityProvider,
     pub(super) headers_helper: Vec<String>,
     pub(super) headers_helper_ttl: Option<Duration>,
@@ -58,6 +60,7 @@ impl RawAuth {
             issuer_exception: raw.issuer_exception,
             callback_port: raw.callback_port,
             redirect_uri: raw.redirect_uri,
+            dpop: raw.dpop.and_then(dpop_named).unwrap_or_default(),
             idp: (raw.idp != RawIdentityProvider::default()).then(|| raw.idp.config()),
             headers_helper: (!helper.is_empty()).then_some(helper),
             ..AuthConfig::default()
@@ -87,6 +90,7 @@ impl RawAuth {
             issuer_exception: config.issuer_exception,
             callback_port: config.callback_port,
             redirect_uri: config.redirect_uri,
+            dpop: dpop_name(config.dpop),
             idp: config.idp.map(RawIdentityProvider::of).unwrap_or_default(),
             headers_helper: config.headers_helper.unwrap_or_default(),
             headers_helper_ttl: config.headers_helper_ttl,
@@ -164,4 +168,18 @@ fn grant_name(grant: AuthGrant) -> &'static str {
     let mut grants = GRANTS.iter().zip(IN_ORDER);
     let name = grants.find_map(|(name, known)| (known == grant).then_some(*name));
     name.unwrap_or(GRANTS[0])
+}
+
+#[cfg(feature = "auth")]
+fn dpop_named(name: &str) -> Option<DpopMode> {
+    let modes = [DpopMode::Auto, DpopMode::Always, DpopMode::Never];
+    let mut modes = DPOP_MODES.iter().zip(modes);
+    modes.find_map(|(known, mode)| (*known == name).then_some(mode))
+}
+
+/// The name of a mode, unless it is the default.
+#[cfg(feature = "auth")]
+fn dpop_name(mode: DpopMode) -> Option<&'static str> {
+    let mut names = DPOP_MODES.into_iter();
+    names.find(|name| mode != DpopMode::default() && dpop_named(name) == Some(mode))
 }

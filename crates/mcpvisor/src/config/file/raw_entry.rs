@@ -45,6 +45,7 @@ pub(super) struct RawEntry {
     pub(super) url: Option<String>,
     pub(super) http_url: Option<String>,
     pub(super) server_url: Option<String>,
+    pub(super) socket_path: Option<String>,
     pub(super) headers: Vec<(String, String)>,
     pub(super) env_headers: Vec<(String, String)>,
     pub(super) bearer_token_env: Option<String>,

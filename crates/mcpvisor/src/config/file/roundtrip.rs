@@ -74,7 +74,12 @@ fn transport() -> impl Strategy<Value = Transport> {
             None => command.into(),
         }
     });
-    let address = (any::<bool>(), option::of(secret()), option::of(secret()));
+    let address = (
+        any::<[bool; 2]>(),
+        option::of(secret()),
+        option::of(secret()),
+        option::of(plain()),
+    );
     let http = (
         address,
         names(),
@@ -82,12 +87,21 @@ fn transport() -> impl Strategy<Value = Transport> {
         option::of(plain()),
         auth(),
     );
-    let http = http.prop_map(|((tls, user, query), headers, bearer, certificate, auth)| {
+    let http = http.prop_map(|(address, headers, bearer, certificate, auth)| {
+        let ([tls, sse], user, query, socket) = address;
         let user = user.map(|user| format!("{}@", user.replace(['/', '?', ' '], "_")));
         let query = query.map(|query| format!("?{}", query.replace(' ', "_")));
         let (user, query) = (user.unwrap_or_default(), query.unwrap_or_default());
         let scheme = if tls { "https" } else { "http" };
-        let mut endpoint = Transport::http(format!("{scheme}://{user}example.com/mcp{query}"));
+        let url = format!("{scheme}://{user}example.com/mcp{query}");
+        let mut endpoint = if sse {
+            Transport::sse(url)
+        } else {
+            Transport::http(url)
+        };
+        if let Some(path) = socket {
+            endpoint = endpoint.unix_socket(format!("/{path}"));
+        }
         for (name, value) in headers {
             endpoint = endpoint.header(name, value);
         }
@@ -236,7 +250,7 @@ proptest! {
 
 /// Warnings about generated values.
 fn is_expected(message: &str) -> bool {
-    ["looks like", "has a credential already"]
+    ["looks like", "has a credential already", "behind a socket"]
         .iter()
         .any(|part| message.contains(part))
 }
@@ -257,7 +271,7 @@ fn own_variables(server: &ServerConfig) -> Vec<String> {
             let read = read.chain(endpoint.auth.variables());
             read.map(str::to_owned).collect()
         }
-        TransportKind::Channel { .. } => Vec::new(),
+        TransportKind::Stream(_) | TransportKind::Channel { .. } => Vec::new(),
     }
 }
 
@@ -314,10 +328,10 @@ fn unmarked(server: &ServerConfig) -> String {
                 .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
                 .collect();
             let whole = format!("{} {:?} {:?}", parts.url, env(&headers), parts.bearer_env);
-            let whole = format!("{whole} {}", auth_values(&endpoint.auth));
-            whole
+            let whole = format!("{whole} {} {:?}", parts.is_sse, parts.unix_socket);
+            format!("{whole} {}", auth_values(&endpoint.auth))
         }
-        TransportKind::Channel { .. } => String::new(),
+        TransportKind::Stream(_) | TransportKind::Channel { .. } => String::new(),
     }
 }
 

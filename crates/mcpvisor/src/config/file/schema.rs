@@ -1,11 +1,12 @@
 //! Generates the JSON Schema of a config from the tables of keys.
 
+use mcpvisor_core::RESERVED_SERVER_NAME;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::keys::{
     AUTH_STORE, Bounds, CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP,
-    Key, Kind, OLD_SPELLINGS, PROTOCOLS, SERVERS, STATE_DIR, STDIO, STORES,
+    Key, Kind, OLD_SPELLINGS, PROTOCOLS, SERVERS, SSE, STATE_DIR, STDIO, STORES,
 };
 use super::raw_entry::RawEntry;
 use super::to_json::duration_text;
@@ -17,7 +18,11 @@ use super::to_json::duration_text;
 pub fn schema() -> Value {
     let servers = json!({
         "type": "object",
-        "propertyNames": { "minLength": 1, "maxLength": 64, "not": { "pattern": "__" } },
+        "propertyNames": {
+            "minLength": 1,
+            "maxLength": 64,
+            "not": { "pattern": format!("__|^{RESERVED_SERVER_NAME}$") },
+        },
         "additionalProperties": { "$ref": "#/$defs/server" },
     });
     let mut top = Map::new();
@@ -47,7 +52,7 @@ pub fn schema() -> Value {
     top.insert(FLEET_CONNECTS.to_owned(), connects);
     top.insert(
         AUTH_STORE.to_owned(),
-        json!({ "description": "Where tokens are stored: \"keyring\", encrypted with a key in the system's keyring; \"file\", plain files that only their owner can read; \"auto\", the keyring if it works, else files. Default: \"auto\".", "enum": STORES, "default": STORES[0] }),
+        json!({ "description": "Where tokens are stored: \"keyring\", encrypted with a key in the system's keyring; \"file\", plain files that only their owner can read; \"auto\", how they are stored already, else the keyring if it works, else files. Default: \"auto\".", "enum": STORES, "default": STORES[0] }),
     );
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -120,7 +125,7 @@ fn shape(key: &Key) -> Value {
         }
         Kind::MaybeDuration(_) => json!({ "$ref": "#/$defs/duration" }),
         Kind::Text(_) if key.name == "type" || key.means == "type" => {
-            let known: Vec<&str> = STDIO.iter().chain(&HTTP).copied().collect();
+            let known: Vec<&str> = STDIO.iter().chain(&HTTP).chain(&SSE).copied().collect();
             json!({ "anyOf": [{ "enum": known }, { "type": "string", "pattern": r"\$\{" }] })
         }
         Kind::Text(_) | Kind::Name(_) => json!({ "type": "string" }),

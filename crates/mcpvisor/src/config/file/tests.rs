@@ -207,9 +207,10 @@ fn a_bad_entry_costs_that_server_only() {
             r#""timeouts" must be an object"#,
         ),
         (r#"{ "type": "http", "command": "x" }"#, r#"needs a "url""#),
+        (r#"{ "type": "sse", "command": "x" }"#, r#"needs a "url""#),
         (
-            r#"{ "type": "sse", "url": "https://a.example/sse" }"#,
-            "HTTP+SSE",
+            r#"{ "url": "http://a.example", "socketPath": "" }"#,
+            r#""socketPath" must be the path of a socket"#,
         ),
         (
             r#"{ "type": "ftp", "url": "https://a.example" }"#,
@@ -250,9 +251,14 @@ fn a_bad_entry_costs_that_server_only() {
 
 #[test]
 fn a_server_name_that_cannot_be_exposed_is_left_out() {
-    let config = read(r#"{ "mcpServers": { "a__b": { "command": "x" } } }"#);
-    assert!(config.servers.is_empty());
-    assert_eq!(the_problem(&config).0, Severity::Excluded);
+    for (name, reason) in [("a__b", "contains \"__\""), ("mcpvisor", "is reserved")] {
+        let text = format!(r#"{{ "mcpServers": {{ "{name}": {{ "command": "x" }} }} }}"#);
+        let config = read(&text);
+        assert!(config.servers.is_empty());
+        let (severity, message) = the_problem(&config);
+        assert_eq!(severity, Severity::Excluded);
+        assert!(message.contains(reason), "{message}");
+    }
 }
 
 #[test]
@@ -529,7 +535,7 @@ fn an_unusable_entry_that_is_disabled_is_no_error() {
     for off in [
         r#"{ "command": "x", "disabled": true, "env": { "T": "${UNSET_TOKEN}" } }"#,
         r#"{ "env": { "T": "${UNSET_TOKEN}" }, "command": "x", "enabled": false }"#,
-        r#"{ "type": "sse", "url": "https://example.com/sse", "disabled": true }"#,
+        r#"{ "type": "sse", "disabled": true }"#,
     ] {
         let config = entry(off);
         assert_eq!(config.servers.len(), 0, "{off}");

@@ -35,8 +35,8 @@ impl Config {
     ///
     /// Values of environment variables and headers, user info and query of addresses, and
     /// everything that came from a `${VAR}` become variables, named after the server and their
-    /// purpose. Read back with those set, it is the same fleet. In-process and channel servers are
-    /// left out, and so are comments.
+    /// purpose. Read back with those set, it is the same fleet. In-process, channel and stream servers
+    /// are left out, and so are comments.
     ///
     /// ```
     /// use mcpvisor::config::Arguments;
@@ -112,6 +112,8 @@ fn entry(
             #[cfg(feature = "auth")]
             auth(&it.auth, arguments, &mut replacer, &mut raw);
         }
+        #[cfg(feature = "stream")]
+        TransportKind::Stream(_) => return None,
         TransportKind::Channel { .. } => return None,
     }
     let mut entry = Map::new();
@@ -153,7 +155,10 @@ fn http(
     raw: &mut RawEntry,
 ) {
     replacer.add_secrets(parts.secrets.iter().cloned());
-    raw.kind = Some("http".to_owned());
+    let kind = if parts.is_sse { "sse" } else { "http" };
+    raw.kind = Some(kind.to_owned());
+    let socket = parts.unix_socket.as_ref();
+    raw.socket_path = socket.map(|path| replacer.redact(path));
     raw.url = Some(replacer.address(parts.url));
     let headers = parts.headers.iter();
     let headers = headers.map(|(name, value)| ((*name).to_owned(), replacer.replace(name, value)));
@@ -275,6 +280,8 @@ impl VariableNames {
                 self.taken
                     .extend(endpoint.auth.variables().map(str::to_owned));
             }
+            #[cfg(feature = "stream")]
+            TransportKind::Stream(_) => {}
             TransportKind::Channel { .. } => {}
         }
     }

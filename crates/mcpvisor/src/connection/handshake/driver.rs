@@ -17,7 +17,7 @@ use super::replies::Received;
 use crate::connection::era::{self, MODERN};
 use crate::connection::handle::Command;
 use crate::connection::task::{ConnectionTask, sleep_until};
-use crate::link::{DownKind, Link, LinkDown, PendingSnapshot, ReplyKind};
+use crate::link::{Link, PendingSnapshot, ReplyKind};
 use crate::server::actor::now;
 use crate::server::message::ConnectionEvent;
 use crate::server::slot::ServerSlot;
@@ -36,7 +36,7 @@ pub(crate) async fn run<L: Link>(
     task: &mut ConnectionTask,
 ) -> Result<Negotiated, HandshakeError> {
     let config = task.slot.config();
-    let known = era::load_known(&task.slot).await?;
+    let known = era::load_known(&task.slot, link.is_legacy()).await?;
     let (negotiation, first) = Negotiation::begin(known);
     let mut handshake = Handshake {
         link,
@@ -55,7 +55,7 @@ pub(crate) async fn run<L: Link>(
     let last_step = match &result {
         Ok(negotiated) => NextStep::Agreed(negotiated.era),
         Err(HandshakeError::OtherEra(_)) => NextStep::TryOtherEra,
-        Err(HandshakeError::LinkDown(down)) if is_unreachable(down) => NextStep::Unreachable,
+        Err(HandshakeError::LinkDown(down)) if down.is_unreachable() => NextStep::Unreachable,
         // A wrong remembered era may be the reason for the failure.
         Err(_) => NextStep::Lost,
     };
@@ -105,7 +105,7 @@ impl<L: Link> Handshake<'_, L> {
                     reply
                 }
                 Received::Error(HandshakeError::LinkDown(down)) => {
-                    let reply = match is_unreachable(&down) {
+                    let reply = match down.is_unreachable() {
                         true => HandshakeReply::Unreachable,
                         false => HandshakeReply::Lost,
                     };
@@ -241,11 +241,6 @@ fn negotiated(mut info: ServerPeerInfo, era: Era, slot: &ServerSlot) -> Negotiat
         info: Arc::new(info),
         era,
     }
-}
-
-/// Whether the server cannot have received any request.
-fn is_unreachable(down: &LinkDown) -> bool {
-    down.kind == DownKind::Unreachable
 }
 
 /// The lists that the server offers; no others are requested.

@@ -8,8 +8,15 @@ use rmcp::model::ErrorCode;
 use serde_json::Value;
 
 use crate::connection::{era, faults};
+#[cfg(feature = "http")]
+use crate::link::DownKind;
 use crate::link::{FailedRequest, LinkDown};
 use crate::server::slot::ServerSlot;
+
+/// What to do about a server that names another origin as its endpoint.
+#[cfg(feature = "http")]
+const MISDIRECTED: &str =
+    "correct \"url\", or the public address in the settings of the server, then reconnect it";
 
 /// Why there is no session.
 pub(crate) enum HandshakeError {
@@ -59,6 +66,13 @@ impl HandshakeError {
             Self::CloseRequested => ConnectionEnd::Closed {
                 problem: close_problem,
             },
+            #[cfg(feature = "http")]
+            Self::LinkDown(down) if down.kind == DownKind::Misdirected => {
+                ConnectionEnd::Permanent(PermanentFailure {
+                    fault: faults::link_down(&down, slot),
+                    action: Action::Custom(MISDIRECTED.to_owned()),
+                })
+            }
             Self::LinkDown(down) => ConnectionEnd::Failed {
                 fault: faults::link_down(&down, slot),
                 retry_after: None,

@@ -6,6 +6,7 @@ use mcpvisor_core::machine::truncate_text;
 use rmcp::model::{Icon, Implementation, ServerPeerInfo};
 
 use crate::server::slot::ServerSlot;
+use crate::unknown_fields::UNKNOWN_FIELDS;
 
 /// The longest name, title, version, description or URL of a server, in bytes.
 const MAX_FIELD: usize = 1024;
@@ -15,6 +16,9 @@ const MAX_ICONS: usize = 64 * 1024;
 
 /// The longest instructions, in bytes: many pages, since a model reads them.
 const MAX_INSTRUCTIONS: usize = 64 * 1024;
+
+/// The members that rmcp does not model together, in bytes; more are dropped.
+const MAX_UNKNOWN: usize = 16 * 1024;
 
 /// Removes secrets that the server repeats, such as the token of the handshake.
 pub(super) fn redact(info: &mut ServerPeerInfo, slot: &ServerSlot) {
@@ -38,6 +42,12 @@ pub(super) fn truncate(info: &mut ServerPeerInfo) {
     }
     if let Some(server) = &mut info.server_info {
         truncate_server(server);
+    }
+    if let Some(meta) = &mut info.meta
+        && let Some(unknown) = meta.get(UNKNOWN_FIELDS)
+        && unknown.to_string().len() > MAX_UNKNOWN
+    {
+        meta.remove(UNKNOWN_FIELDS);
     }
 }
 

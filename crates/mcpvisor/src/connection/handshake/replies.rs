@@ -104,10 +104,7 @@ impl<L: Link> Handshake<'_, L> {
     fn on_request_failure(&mut self, id: CallId, mut failed: FailedRequest) -> Option<Received> {
         let is_discover = self.take_unanswered(id)? == DISCOVER;
         let may_be_other_era = era::status_may_mean_other_era(failed.status);
-        let busy_or_unauthorized = matches!(
-            failed.failure,
-            RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. }
-        );
+        let busy_or_unauthorized = failed.is_busy_or_unauthorized();
         let error = failed.error.take();
         let failed = HandshakeError::RequestFailed(Box::new(failed));
         if !is_discover {
@@ -146,7 +143,7 @@ impl<L: Link> Handshake<'_, L> {
             HandshakeError::Refused(_) | HandshakeError::InvalidReply(_) => true,
             HandshakeError::RequestFailed(failed) => match failed.failure {
                 RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. } => false,
-                _ => failed.status != Some(403),
+                _ => !matches!(failed.status, Some(401 | 403)),
             },
             HandshakeError::CloseRequested
             | HandshakeError::LinkDown(_)

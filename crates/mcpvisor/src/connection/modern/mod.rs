@@ -2,7 +2,6 @@
 
 mod era_change;
 mod header_mismatch;
-pub(super) mod input_rounds;
 mod listen_request;
 mod param_headers;
 mod requests;

@@ -14,9 +14,10 @@ use super::session::ModernSession;
 use super::subscriptions::SubscribeOutcome;
 use crate::api::callbacks::BoundCallbacks;
 use crate::api::reply::Failure;
+use crate::connection::era;
 use crate::connection::session::Session;
 use crate::connection::session::pending::{InternalFailure, InternalRequest};
-use crate::link::Link;
+use crate::link::{Link, TaskParam};
 use crate::server::actor::now;
 use crate::server::call::Call;
 
@@ -62,7 +63,7 @@ impl ModernSession {
         }
         self.add_meta(request);
         if let Some(callbacks) = callbacks {
-            let capabilities = callbacks.callbacks().capabilities();
+            let capabilities = era::modern_capabilities(callbacks.callbacks().capabilities());
             request.get_meta_mut().set_client_capabilities(capabilities);
         }
         Translated::Send
@@ -83,6 +84,8 @@ impl<L: Link> Session<'_, L> {
         let Some(request) = &mut call.request else {
             return Some(call);
         };
+        let task = call.task.filter(|_| self.calls_as_tasks);
+        set_task(request, task);
         let Some(modern) = &mut self.modern else {
             translate_to_legacy(request);
             return Some(call);
@@ -135,13 +138,23 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Sends a call once more on this connection, under a new id.
-    pub(super) fn resend_call(&mut self, mut call: Box<Call>) {
+    pub(crate) fn resend_call(&mut self, mut call: Box<Call>) {
         let id = self.task.slot.calls.next_id();
         if let Some(request) = &mut call.request {
             renew_progress_token(request, id);
         }
         if let Some(call) = self.prepare_call(call) {
             self.send_call(id, call);
+        }
+    }
+}
+
+/// Sets whether a tool call is sent as a task. A retried call may come from another era.
+fn set_task(request: &mut ClientRequest, task: Option<TaskParam>) {
+    if let ClientRequest::CallToolRequest(call) = request {
+        match task {
+            Some(task) => drop(call.extensions.insert(task)),
+            None => drop(call.extensions.remove::<TaskParam>()),
         }
     }
 }

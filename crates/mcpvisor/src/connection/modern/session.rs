@@ -9,12 +9,10 @@ use rmcp::model::{ErrorCode, RequestMetaObject, ResultType, ServerPeerInfo, Serv
 
 use super::era_change::{EraCheck, may_mean_era_change};
 use super::header_mismatch::ParamHeaderState;
-use super::input_rounds::{InputRounds, Resumed};
 use super::subscriptions::Subscriptions;
 use crate::api::reply::Failure;
 use crate::connection::era;
-use crate::connection::session::Session;
-use crate::connection::task::Reporter;
+use crate::connection::session::{RequiredInput, Session};
 use crate::link::Link;
 use crate::server::call::Call;
 use crate::server::restart_state::SessionSettings;
@@ -27,8 +25,6 @@ pub(crate) struct ModernSession {
     pub(crate) subscriptions: Subscriptions,
     /// Subscribe calls that wait for the server's acknowledgement, with their URIs.
     pub(super) subscribing: Vec<(String, Box<Call>)>,
-    /// Calls that wait for input that the server requires.
-    pub(crate) input_rounds: InputRounds,
     /// Only over HTTP.
     pub(super) param_headers: Option<ParamHeaderState>,
     pub(super) era_check: Option<EraCheck>,
@@ -37,12 +33,7 @@ pub(crate) struct ModernSession {
 }
 
 impl ModernSession {
-    pub(crate) fn new(
-        slot: &Arc<ServerSlot>,
-        reporter: &Reporter,
-        info: &ServerPeerInfo,
-        now: Instant,
-    ) -> Self {
+    pub(crate) fn new(slot: &Arc<ServerSlot>, info: &ServerPeerInfo, now: Instant) -> Self {
         let SessionSettings {
             subscriptions: uris,
             log_level,
@@ -56,19 +47,10 @@ impl ModernSession {
             meta,
             subscriptions: Subscriptions::new(&info.capabilities, uris, now),
             subscribing: Vec::new(),
-            input_rounds: InputRounds::new(slot, &reporter.actor, reporter.generation),
             param_headers: is_http.then(ParamHeaderState::default),
             era_check: None,
             warned: false,
         }
-    }
-}
-
-/// Waits for the next call whose input was collected, forever in the legacy era. Cancel-safe.
-pub(crate) async fn next_resumed(modern: &mut Option<ModernSession>) -> Resumed {
-    match modern {
-        Some(modern) => modern.input_rounds.next().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -80,17 +62,10 @@ impl<L: Link> Session<'_, L> {
         mut result: Result<ServerResult, ErrorData>,
     ) {
         self.warn_of_missing_server_requests(&result);
-        let Some(modern) = &mut self.modern else {
-            return;
-        };
         match &mut result {
             Ok(ServerResult::InputRequiredResult(required)) => {
-                let required = required.clone();
-                if let Err((call, problem)) = modern.input_rounds.start(call, required) {
-                    self.batch
-                        .finish(call, Err(Failure::InputUnavailable(problem)));
-                }
-                return;
+                let required = RequiredInput::from(required.clone());
+                return self.collect_input(call, required);
             }
             Ok(ServerResult::ListToolsResult(page)) => self.update_param_headers(page),
             Err(error) if error.code == ErrorCode::HEADER_MISMATCH => {
@@ -119,24 +94,12 @@ impl<L: Link> Session<'_, L> {
         }
     }
 
-    /// Sends a call again with its input, or fails it.
-    pub(crate) fn resume_call(&mut self, resumed: Resumed) {
-        match resumed {
-            Resumed::Resend(call) => self.resend_call(call),
-            Resumed::Failed(call, problem) => {
-                self.batch
-                    .finish(call, Err(Failure::InputUnavailable(problem)));
-            }
-        }
-        self.flush();
-    }
-
     /// Takes a call that is not on the wire at the moment.
     pub(crate) fn take_held_call(&mut self, id: CallId) -> Option<Box<Call>> {
-        let modern = self.modern.as_mut()?;
-        if let Some(call) = modern.input_rounds.take(id) {
+        if let Some(call) = self.input_rounds.take(id) {
             return Some(call);
         }
+        let modern = self.modern.as_mut()?;
         let subscribing = &mut modern.subscribing;
         if let Some(at) = subscribing.iter().position(|(_, call)| call.id == id) {
             return Some(subscribing.swap_remove(at).1);
@@ -146,11 +109,10 @@ impl<L: Link> Session<'_, L> {
 
     /// Takes all calls that are not on the wire, and whether the server may have run each.
     pub(crate) fn drain_held_calls(&mut self) -> Vec<(Box<Call>, bool)> {
+        let mut held: Vec<_> = self.input_rounds.drain().collect();
         let Some(modern) = &mut self.modern else {
-            return Vec::new();
+            return held;
         };
-        let input_rounds = modern.input_rounds.drain().map(|call| (call, true));
-        let mut held: Vec<_> = input_rounds.collect();
         let subscribing = modern.subscribing.drain(..);
         held.extend(subscribing.map(|(_, call)| (call, false)));
         if let Some(headers) = &mut modern.param_headers {

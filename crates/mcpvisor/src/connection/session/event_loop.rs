@@ -7,13 +7,14 @@ use mcpvisor_core::machine::{Fault, FaultClass};
 use rmcp::model::{ClientJsonRpcMessage, ProtocolVersion, ServerPeerInfo};
 
 use super::batch::Batch;
+use super::input_rounds::{InputRounds, Resumed};
 use super::pending::{PendingTable, Requester};
 use super::server_requests::{ServerRequests, refuse_unread};
 use super::session_check::SessionCheck;
+use crate::catalog::task_support;
 use crate::connection::faults;
 use crate::connection::handle::Command;
-use crate::connection::modern::input_rounds::Resumed;
-use crate::connection::modern::session::{ModernSession, next_resumed};
+use crate::connection::modern::session::ModernSession;
 use crate::connection::task::{ConnectionTask, sleep_until};
 use crate::link::{Inbound, Link, LinkDown};
 use crate::log_limit::log_limited;
@@ -29,9 +30,13 @@ pub(crate) struct Session<'a, L> {
     pub(crate) pending: PendingTable,
     pub(crate) batch: Batch,
     pub(super) server_requests: ServerRequests,
+    /// Calls that wait for input that the server requires.
+    pub(crate) input_rounds: InputRounds,
     /// The negotiated version.
     pub(crate) version: ProtocolVersion,
     pub(super) session_check: SessionCheck,
+    /// The server accepts tool calls as tasks of 2025-11-25.
+    pub(crate) calls_as_tasks: bool,
     /// Only in the modern era.
     pub(crate) modern: Option<ModernSession>,
     /// Lists for which the server sends change notifications.
@@ -65,8 +70,10 @@ impl<'a, L: Link> Session<'a, L> {
         info: &ServerPeerInfo,
     ) -> Self {
         let server_requests = ServerRequests::new(&task.slot, task.reporter.generation);
+        let reporter = &task.reporter;
+        let input_rounds = InputRounds::new(&task.slot, &reporter.actor, reporter.generation);
         let modern = match era {
-            Era::Modern => Some(ModernSession::new(&task.slot, &task.reporter, info, now())),
+            Era::Modern => Some(ModernSession::new(&task.slot, info, now())),
             Era::Legacy => None,
         };
         Self {
@@ -75,8 +82,10 @@ impl<'a, L: Link> Session<'a, L> {
             pending: PendingTable::default(),
             batch: Batch::default(),
             server_requests,
+            input_rounds,
             version: info.protocol_version.clone(),
             session_check: SessionCheck::default(),
+            calls_as_tasks: era == Era::Legacy && task_support::calls_as_tasks(info),
             modern,
             #[cfg(feature = "http")]
             announced_lists: announced_lists(&info.capabilities),
@@ -89,7 +98,7 @@ impl<'a, L: Link> Session<'a, L> {
         let fault = loop {
             let modern = self.modern.as_ref();
             let listen_due = modern.and_then(|modern| modern.subscriptions.due());
-            let is_collecting = modern.is_some_and(|modern| modern.input_rounds.is_busy());
+            let is_collecting = self.input_rounds.is_busy();
             let refresh_due = self.idle_refresh_due();
             let check_due = self.session_check.due();
             let event = tokio::select! {
@@ -99,9 +108,7 @@ impl<'a, L: Link> Session<'a, L> {
                 answer = self.server_requests.next(), if self.server_requests.is_busy() => {
                     Event::ServerRequestAnswered(answer)
                 }
-                resumed = next_resumed(&mut self.modern), if is_collecting => {
-                    Event::CallResumed(resumed)
-                }
+                resumed = self.input_rounds.next(), if is_collecting => Event::CallResumed(resumed),
                 () = sleep_until(listen_due), if listen_due.is_some() => Event::ListenRequestDue,
                 () = sleep_until(refresh_due), if refresh_due.is_some() => Event::IdleRefreshDue,
                 () = sleep_until(check_due), if check_due.is_some() => Event::SessionCheckTimedOut,
@@ -143,7 +150,7 @@ impl<'a, L: Link> Session<'a, L> {
             match next {
                 Some(Command::Close) | None => return Err(CloseRequested),
                 Some(Command::Start(call)) => self.start_call(call),
-                Some(Command::Abandon { call, outcome }) => self.abandon(call, outcome),
+                Some(Command::Abandon { call, outcome }) => self.abandon(call, *outcome),
                 Some(Command::Internal(request)) => self.start_internal(*request),
                 #[cfg(feature = "http")]
                 Some(Command::UpdateHeaders(endpoint)) => self.link.update_endpoint(&endpoint),
@@ -174,8 +181,15 @@ impl<'a, L: Link> Session<'a, L> {
     fn handle_inbound(&mut self, inbound: Inbound) {
         self.batch.summary.received = true;
         match inbound {
-            Inbound::Response { id, result } => self.on_response(id, result),
-            Inbound::PossibleSessionLoss { id, error } => self.on_possible_session_loss(id, error),
+            Inbound::Response { id, result } => {
+                let slot = &self.task.slot;
+                let result = result.map_err(|error| slot.redact_credentials(error));
+                self.on_response(id, result);
+            }
+            Inbound::PossibleSessionLoss { id, error } => {
+                let error = self.task.slot.redact_credentials(error);
+                self.on_possible_session_loss(id, error);
+            }
             Inbound::Unreadable { id, problem } => self.on_unreadable(id, problem),
             Inbound::Failed { id, failed } => self.on_request_failure(id, failed),
             Inbound::SessionGone { message } => {

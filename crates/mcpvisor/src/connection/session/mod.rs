@@ -6,6 +6,7 @@
 
 mod batch;
 mod event_loop;
+mod input_rounds;
 mod notifications;
 pub(super) mod pending;
 mod replies;
@@ -14,3 +15,5 @@ pub(super) mod server_requests;
 mod session_check;
 
 pub(super) use self::event_loop::Session;
+pub(super) use self::input_rounds::RequiredInput;
+pub(crate) use self::input_rounds::collect_input;

@@ -39,7 +39,10 @@ impl<L: Link> Session<'_, L> {
                     uri: updated.params.uri,
                 }
             }
-            ServerNotification::CustomNotification(custom) => EventKind::Custom(custom),
+            ServerNotification::CustomNotification(custom) => {
+                self.input_rounds.note_completion(&custom);
+                EventKind::Custom(custom)
+            }
             ServerNotification::CancelledNotification(cancelled) => {
                 if let Some(id) = &cancelled.params.request_id {
                     self.on_cancelled(id);

@@ -7,10 +7,12 @@ use rmcp::ErrorData;
 use rmcp::model::ServerResult;
 
 use super::event_loop::Session;
+use super::input_rounds::RequiredInput;
 use super::pending::{InternalFailure, Requester};
 use crate::api::reply::Failure;
 use crate::connection::{era, faults};
 use crate::link::{FailedRequest, Link};
+use crate::server::call::Call;
 use crate::server::message::FailedCall;
 
 impl<L: Link> Session<'_, L> {
@@ -29,7 +31,7 @@ impl<L: Link> Session<'_, L> {
             Requester::Caller(call) if self.modern.is_some() => {
                 self.on_modern_response(call, result);
             }
-            Requester::Caller(call) => self.batch.finish(call, result.map_err(Failure::Error)),
+            Requester::Caller(call) => self.on_legacy_response(call, result),
             Requester::Internal(reply) => {
                 match &mut result {
                     Ok(page) => self.on_page_listed(page),
@@ -40,6 +42,17 @@ impl<L: Link> Session<'_, L> {
             Requester::Listen => self.on_listen_request_ended(id, &result),
             Requester::SessionCheck => self.end_session_check(),
         }
+    }
+
+    /// Handles the answer to a call, which may require that a person opens a URL first.
+    fn on_legacy_response(&mut self, call: Box<Call>, result: Result<ServerResult, ErrorData>) {
+        if let Err(error) = &result
+            && let Some(required) = RequiredInput::of_error(error)
+            && self.input_rounds.can_open_urls(&call)
+        {
+            return self.collect_input(call, required);
+        }
+        self.batch.finish(call, result.map_err(Failure::Error));
     }
 
     pub(super) fn on_unreadable(&mut self, id: CallId, problem: String) {

@@ -28,8 +28,8 @@ impl<L: Link> Session<'_, L> {
                 .finish_locally(call, Err(Failure::SendBufferFull));
             return self.flush();
         }
-        let may_require_input =
-            self.modern.is_some() && call.request.as_ref().is_some_and(may_call_back);
+        let may_require_input = call.request.as_ref().is_some_and(may_call_back)
+            && (self.modern.is_some() || self.input_rounds.can_open_urls(&call));
         let keep = call.keep_request || may_require_input;
         match self.link.push_request(id, &mut call.request, keep) {
             Ok(position) => {

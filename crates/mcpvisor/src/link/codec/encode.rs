@@ -9,7 +9,7 @@ use rmcp::model::{
 };
 use serde::Serialize;
 
-use crate::link::request_id;
+use crate::link::{TaskParam, request_id};
 
 /// Appends a message and a newline. An error leaves the buffer unchanged.
 pub(crate) fn encode(message: &ClientJsonRpcMessage, out: &mut Vec<u8>) -> serde_json::Result<()> {
@@ -67,9 +67,11 @@ fn write_request(
 /// Writes a tool call, the hot path. `_meta` in its extensions is written as rmcp writes it.
 fn encode_call(call: &CallToolRequest, out: &mut Vec<u8>) -> serde_json::Result<()> {
     let meta = call.extensions.get::<RequestMetaObject>();
+    let task = call.extensions.get::<TaskParam>();
     let merging = meta.is_some() && call.params.meta.is_some();
     if merging || call.extensions.get::<MetaObject>().is_some() {
-        return append_members(call, out);
+        append_members(call, out)?;
+        return append_task(task, 2, out);
     }
     out.extend_from_slice(br#","method":"tools/call","params":"#);
     if let Some(meta) = meta {
@@ -79,7 +81,24 @@ fn encode_call(call: &CallToolRequest, out: &mut Vec<u8>) -> serde_json::Result<
     } else {
         serde_json::to_writer(&mut *out, &call.params)?;
     }
+    append_task(task, 1, out)?;
     out.push(b'}');
+    Ok(())
+}
+
+/// Adds the member `task` to the parameters, which end this many braces before the end.
+fn append_task(
+    task: Option<&TaskParam>,
+    braces: usize,
+    out: &mut Vec<u8>,
+) -> serde_json::Result<()> {
+    let Some(task) = task else {
+        return Ok(());
+    };
+    out.truncate(out.len() - braces);
+    out.extend_from_slice(br#","task":"#);
+    serde_json::to_writer(&mut *out, task)?;
+    out.extend(std::iter::repeat_n(b'}', braces));
     Ok(())
 }
 

@@ -12,11 +12,14 @@ use crate::link::PendingRequests;
 /// Bytes examined at each end of a line.
 pub(crate) const END_BYTES: usize = 4 * 1024;
 
+/// An oversized line is skipped if it ends within this multiple of the maximum length.
+pub(crate) const MAX_SKIPPED_FACTOR: usize = 4;
+
 /// Members tried at the end of a line.
 const MAX_TAIL_MEMBERS: usize = 16;
 
 /// The head and tail of a line that exceeds the maximum length.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct OversizedLine {
     /// The first bytes, at most [`END_BYTES`].
     pub(crate) head: Vec<u8>,
@@ -25,21 +28,15 @@ pub(crate) struct OversizedLine {
 }
 
 impl OversizedLine {
-    /// A line that starts with `part`, with an empty tail.
-    pub(crate) fn starting_with(part: &[u8]) -> Self {
-        Self {
-            head: part[..part.len().min(END_BYTES)].to_vec(),
-            tail: Vec::new(),
-        }
-    }
-
     /// Whether the line starts like a message.
     pub(crate) fn may_be_message(&self) -> bool {
         self.head.trim_ascii_start().starts_with(b"{")
     }
 
-    /// Appends a part of the line, and keeps the last bytes.
+    /// Appends a part of the line, and keeps the first and the last bytes.
     pub(crate) fn push(&mut self, part: &[u8]) {
+        let room = END_BYTES - self.head.len();
+        self.head.extend_from_slice(&part[..part.len().min(room)]);
         let last = &part[part.len().saturating_sub(END_BYTES)..];
         let surplus = (self.tail.len() + last.len()).saturating_sub(END_BYTES);
         self.tail.drain(..surplus);

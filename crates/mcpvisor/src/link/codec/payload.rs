@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use rmcp::model::{
-    CallToolResult, CancelledNotification, CompleteResult, EmptyResult, ErrorCode, ErrorData,
-    GetPromptResult, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
+    CallToolResult, CancelledNotification, CompleteResult, CustomResult, EmptyResult, ErrorCode,
+    ErrorData, GetPromptResult, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
     ListResourcesResult, ListToolsResult, ProgressNotification, ReadResourceResult,
     ResourceUpdatedNotification, ServerNotification, ServerResult,
 };
@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::unknown_members::KeepUnknown;
 use super::weigh::LARGE_LINE;
 use crate::link::ReplyKind;
 
@@ -21,14 +22,15 @@ use crate::link::ReplyKind;
 pub(super) fn decode_result(kind: ReplyKind, text: &str) -> serde_json::Result<ServerResult> {
     let expected = match kind {
         ReplyKind::CallTool => typed::<CallToolResult>(text),
-        ReplyKind::ListTools => typed::<ListToolsResult>(text),
-        ReplyKind::ListPrompts => typed::<ListPromptsResult>(text),
+        ReplyKind::ListTools => whole::<ListToolsResult>(text),
+        ReplyKind::ListPrompts => whole::<ListPromptsResult>(text),
         ReplyKind::GetPrompt => typed::<GetPromptResult>(text),
-        ReplyKind::ListResources => typed::<ListResourcesResult>(text),
-        ReplyKind::ListTemplates => typed::<ListResourceTemplatesResult>(text),
+        ReplyKind::ListResources => whole::<ListResourcesResult>(text),
+        ReplyKind::ListTemplates => whole::<ListResourceTemplatesResult>(text),
         ReplyKind::ReadResource => typed::<ReadResourceResult>(text),
         ReplyKind::Complete => typed::<CompleteResult>(text),
-        ReplyKind::Initialize => typed::<InitializeResult>(text),
+        ReplyKind::Initialize => whole::<InitializeResult>(text),
+        ReplyKind::Raw => return serde_json::from_str(text).map(|it| CustomResult(it).into()),
         // The content of an acknowledgement is not used.
         ReplyKind::Empty if text.starts_with('{') || text == "null" => Ok(EmptyResult {}.into()),
         ReplyKind::Discover | ReplyKind::Empty | ReplyKind::Any => {
@@ -45,6 +47,15 @@ pub(super) fn decode_result(kind: ReplyKind, text: &str) -> serde_json::Result<S
 
 fn typed<R: DeserializeOwned + Into<ServerResult>>(text: &str) -> serde_json::Result<ServerResult> {
     serde_json::from_str::<R>(text).map(Into::into)
+}
+
+/// Decodes a result with the members of its definitions that rmcp drops.
+fn whole<R: DeserializeOwned + Into<ServerResult> + KeepUnknown>(
+    text: &str,
+) -> serde_json::Result<ServerResult> {
+    let mut result = serde_json::from_str::<R>(text)?;
+    result.keep_unknown(text);
+    Ok(result.into())
 }
 
 /// Decodes an error leniently: some servers omit the code or the message, write the code as a

@@ -52,7 +52,7 @@ impl HttpContext {
         endpoint: &HttpEndpoint,
     ) -> Result<Target, OpenFailure> {
         let mut target = Target::new(endpoint, |name| std::env::var_os(name))?;
-        if !self.no_proxy.matches(&target) {
+        if target.unix_socket.is_none() && !self.no_proxy.matches(&target) {
             target.proxy = self.proxies.intercept(&target.origin());
         }
         target.resolver = self.resolver.clone();

@@ -7,7 +7,7 @@ pub(crate) mod parts;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::target::Target;
 #[cfg(feature = "auth")]
@@ -17,7 +17,11 @@ use crate::secret::{
     MIN_REDACTED_CHARS, Secret, Secrets, is_shown_variable, proxy_credentials, url_credentials,
 };
 
-/// The address, headers and certificates of a server that speaks Streamable HTTP.
+/// The address, headers and certificates of a server over HTTP.
+///
+/// The server is tried over Streamable HTTP first. If it does not take the first request (400, 404 or
+/// 405), it is tried over HTTP+SSE, the transport of 2024-11-05, and what works is remembered.
+/// [`Transport::sse`](crate::Transport::sse) uses HTTP+SSE alone.
 ///
 /// `Display` and `Debug` hide header values and the user info and query of the address, because
 /// they may be secrets. Redirects to another origin are refused, so nothing is sent there.
@@ -29,6 +33,10 @@ pub struct HttpEndpoint {
     pub(super) bearer_env: Option<String>,
     pub(crate) root_certificates: Vec<PathBuf>,
     pub(super) client_certificate: Option<PathBuf>,
+    /// The Unix socket that the server listens on.
+    pub(super) unix_socket: Option<PathBuf>,
+    /// Only HTTP+SSE is used.
+    pub(crate) is_sse: bool,
     /// Texts that are secret wherever they occur.
     secrets: Vec<Secret<OsString>>,
     #[cfg(feature = "auth")]
@@ -44,6 +52,8 @@ impl HttpEndpoint {
             bearer_env: None,
             root_certificates: Vec::new(),
             client_certificate: None,
+            unix_socket: None,
+            is_sse: false,
             secrets: Vec::new(),
             #[cfg(feature = "auth")]
             auth: Box::default(),
@@ -87,6 +97,33 @@ impl HttpEndpoint {
         self
     }
 
+    /// Reaches the server through this Unix socket. The URL provides the path and the `Host` header;
+    /// neither DNS nor a proxy is used.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let local = Transport::http("http://localhost/mcp").unix_socket("/run/mcp.sock");
+    /// assert_eq!(local.to_string(), "http://localhost/mcp, through the socket /run/mcp.sock");
+    /// ```
+    #[cfg(unix)]
+    #[must_use]
+    pub fn unix_socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.unix_socket = Some(path.into());
+        self
+    }
+
+    /// The Unix socket that the server is reached through.
+    pub fn socket_path(&self) -> Option<&Path> {
+        self.unix_socket.as_deref()
+    }
+
+    /// Uses HTTP+SSE alone.
+    pub(crate) fn sse(mut self) -> Self {
+        self.is_sse = true;
+        self
+    }
+
     /// Marks a text as secret wherever it occurs, such as a token in the path of the address. It is
     /// shown as `***`.
     #[must_use]
@@ -122,7 +159,9 @@ impl HttpEndpoint {
         // Invalid headers need a new connection attempt, which reports them.
         let headers = self.sends_otherwise(other) && other.check_headers().is_err();
         let differs = [
+            (self.is_sse != other.is_sse, "type"),
             (self.url != other.url, "url"),
+            (self.unix_socket != other.unix_socket, "socketPath"),
             (headers, "headers"),
             (certificates, "certificates"),
             #[cfg(feature = "auth")]
@@ -262,6 +301,9 @@ impl fmt::Display for HttpEndpoint {
             None => "a url without a scheme".to_owned(),
         };
         f.write_str(&self.shown(shown))?;
+        if let Some(socket) = &self.unix_socket {
+            write!(f, ", through the socket {}", self.shown(socket))?;
+        }
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         if !headers.is_empty() {
             write!(f, ", sends {}", headers.join(", "))?;

@@ -5,6 +5,7 @@
 pub(crate) mod body;
 pub(crate) mod event;
 pub(crate) mod outgoing;
+pub(crate) mod proof;
 mod response;
 pub(crate) mod sse;
 
@@ -27,6 +28,7 @@ use tokio::time::{Instant, Sleep};
 use self::body::{BodyKind, BodyReader, LARGE_MESSAGE};
 use self::event::{Ended, ExchangeEvent, ExchangeOutcome, HttpRefusal, ResumePoint};
 use self::outgoing::{Outgoing, Purpose};
+use self::proof::{NonceRetry, ProofRefusal};
 use self::response::{ResponseKind, classify};
 use self::sse::EventParser;
 use super::headers::{self, LinkHeaders};
@@ -39,6 +41,7 @@ use super::refusal::parse_retry_after;
 use super::target::Target;
 use crate::auth::Challenge;
 use crate::link::cpu_quota::CpuMeter;
+use crate::link::limits::MessageLimits;
 
 /// Redirects that are followed.
 const MAX_REDIRECTS: u8 = 3;
@@ -53,14 +56,14 @@ pub(crate) struct Exchange {
     path: PathAndQuery,
     outgoing: Outgoing,
     redirects: u8,
+    nonce_retry: NonceRetry,
     /// The connection was opened for this exchange.
     is_new_conn: bool,
     /// A new connection was closed before anything was sent on it.
     new_conn_closed: bool,
     /// Its single permit allows one large message per link.
     large: Arc<Semaphore>,
-    /// Bytes of a message.
-    max_bytes: usize,
+    limits: MessageLimits,
     step: Step,
     redial: Redial,
     timeout: Option<Pin<Box<Sleep>>>,
@@ -89,7 +92,7 @@ impl Exchange {
         outgoing: Outgoing,
         conn: Option<Conn>,
         large: Arc<Semaphore>,
-        max_bytes: usize,
+        limits: MessageLimits,
         cpu: CpuMeter,
     ) -> Self {
         let timeout = outgoing
@@ -102,10 +105,11 @@ impl Exchange {
             target,
             outgoing,
             redirects: 0,
+            nonce_retry: NonceRetry::default(),
             is_new_conn: false,
             new_conn_closed: false,
             large,
-            max_bytes,
+            limits,
             step: Step::Done,
             redial,
             timeout,
@@ -188,9 +192,22 @@ impl Exchange {
                 self.step = Step::Delayed(delay, Some(Box::new(conn)));
             }
             None => {
-                let request = self.outgoing.to_request(&self.target, &self.path);
+                let nonce = self.nonce_retry.nonce();
+                let request = self.outgoing.to_request(&self.target, &self.path, nonce);
                 self.step = Step::Sending(Box::pin(conn.send(request)));
             }
+        }
+    }
+
+    /// Sends the request again, on the connection that it was refused on if possible.
+    fn send_again(&mut self, conn: Option<Conn>) {
+        let usable = conn.and_then(|mut conn| conn.probe_usable().then_some(conn));
+        match usable {
+            Some(conn) => {
+                self.is_new_conn = false;
+                self.send_on(conn);
+            }
+            None => self.dial(),
         }
     }
 
@@ -255,8 +272,16 @@ impl Exchange {
                     }
                 }
                 Step::Reading(reader) => {
+                    // This stream outlives a reload, which may change the limit.
+                    if self.purpose == Purpose::SessionStream {
+                        reader.set_max_event_bytes(self.limits.get().max_bytes);
+                    }
                     let mut event = ready!(reader.poll(cx));
                     if let ExchangeEvent::Ended(ended) = &mut event {
+                        if self.nonce_retry.begin() {
+                            self.send_again(ended.conn.take());
+                            continue;
+                        }
                         self.step = Step::Done;
                         ended.resume = ended.resume.take().or_else(|| self.take_resume_point());
                     }
@@ -322,6 +347,12 @@ impl Exchange {
     ) -> Option<ExchangeEvent> {
         let (head, body) = response.into_parts();
         conn.note_keep_alive(&head.headers);
+        let sent = &self.outgoing.headers;
+        let challenge = challenge_in(&head, sent);
+        let proof = ProofRefusal::of(sent.signer.as_ref(), challenge.as_deref());
+        if let Some(signer) = &sent.signer {
+            self.nonce_retry.note(signer, &head.headers, proof);
+        }
         let status = head.status;
         let redirect = match status.is_redirection().then(|| self.redirect_path(&head)) {
             Some(Ok(path)) => {
@@ -337,6 +368,9 @@ impl Exchange {
         let kind = match classify(self.purpose, status, &head.headers) {
             Ok(ResponseKind::Json) => BodyKind::Json(Bytes::new(), Vec::new()),
             Ok(ResponseKind::Ignored) => BodyKind::Ignored(0),
+            Ok(ResponseKind::Events) if self.purpose == Purpose::SessionStream => {
+                BodyKind::Events(EventParser::of_session(self.limits.get().max_bytes))
+            }
             Ok(ResponseKind::Events) => {
                 let cursor = self.outgoing.resume_from.take().unwrap_or_default();
                 BodyKind::Events(EventParser::new(cursor, self.max_event_bytes()))
@@ -346,7 +380,8 @@ impl Exchange {
                 retry_after: head.headers.get(RETRY_AFTER).and_then(parse_retry_after),
                 redirect,
                 credential: self.outgoing.headers.credential,
-                challenge: challenge_in(&head, &self.outgoing.headers),
+                challenge,
+                proof,
                 body: Vec::new(),
             }),
             Err(problem) => return Some(self.end(ExchangeOutcome::Unreadable(problem))),
@@ -357,11 +392,12 @@ impl Exchange {
         let head_counts =
             self.purpose != Purpose::Initialized || matches!(kind, BodyKind::Events(_));
         let large = Arc::clone(&self.large);
-        let reader = BodyReader::new(conn, body, kind, large, self.max_bytes);
+        let reader = BodyReader::new(conn, body, kind, large, self.limits.get().max_bytes);
         self.step = Step::Reading(Box::new(reader));
-        let reports_head = std::mem::take(&mut self.outgoing.reports_head);
-        (reports_head && status.is_success() && head_counts)
-            .then(|| ExchangeEvent::Head(head.headers.get(headers::SESSION_ID).cloned()))
+        let is_head = status.is_success() && head_counts;
+        // A refused request may be sent again, so this stays set.
+        let reports_head = is_head && std::mem::take(&mut self.outgoing.reports_head);
+        reports_head.then(|| ExchangeEvent::Head(head.headers.get(headers::SESSION_ID).cloned()))
     }
 
     /// Messages on the server stream are small, and no caller waits for them: they must not delay
@@ -369,12 +405,13 @@ impl Exchange {
     fn max_event_bytes(&self) -> usize {
         match self.purpose {
             Purpose::ServerStream => LARGE_MESSAGE,
-            _ => self.max_bytes,
+            _ => self.limits.get().max_bytes,
         }
     }
 }
 
-/// What authorization a refusal demands. A server may repeat the token as a scope, which is shown.
+/// What authorization a refusal demands. A server may repeat the token or the proof as a scope,
+/// which is shown.
 fn challenge_in(head: &Parts, sent: &LinkHeaders) -> Option<Box<Challenge>> {
     let demands = matches!(
         head.status,
@@ -385,7 +422,9 @@ fn challenge_in(head: &Parts, sent: &LinkHeaders) -> Option<Box<Challenge>> {
     let mut challenge = demands.then(|| Box::new(Challenge::parse(values)))?;
     let secrets = sent.values().filter(|value| value.is_sensitive());
     let secrets = secrets.filter_map(|value| value.to_str().ok()?.split(' ').next_back());
-    let secrets: Vec<&str> = secrets.filter(|secret| !secret.is_empty()).collect();
+    let proof = sent.signer.as_ref().map(|signer| signer.proof_prefix());
+    let secrets = secrets.chain(proof).filter(|secret| !secret.is_empty());
+    let secrets: Vec<&str> = secrets.collect();
     if let Some(scopes) = &mut challenge.scopes {
         scopes.retain(|scope| !secrets.iter().any(|secret| scope.contains(secret)));
     }
@@ -436,9 +475,9 @@ mod tests {
         let mut outgoing = Outgoing::new(Method::POST, &Arc::default(), Vec::new());
         outgoing.redial = RedialPolicy::Once;
         let large = Arc::new(Semaphore::new(1));
-        let cpu = CpuMeter::default();
+        let (limits, cpu) = (MessageLimits::default(), CpuMeter::default());
         let mut exchange =
-            Exchange::start(Purpose::Message, target, outgoing, None, large, 1024, cpu);
+            Exchange::start(Purpose::Message, target, outgoing, None, large, limits, cpu);
         assert!(exchange.conn_closed().is_none(), "another one is opened");
         let Some(ExchangeEvent::Ended(ended)) = exchange.conn_closed() else {
             panic!("the server could cause an endless loop");

@@ -8,18 +8,27 @@ use proptest::sample::Index;
 
 use super::endpoint::HttpEndpoint;
 use super::exchange::event::HttpRefusal;
-use super::exchange::sse::tests::read;
+use super::exchange::sse::SseEvent;
+use super::exchange::sse::tests::{read, read_session};
 use super::redirect::resolve_redirect;
 use super::refusal;
+use super::sse_link::endpoint_event::resolve_endpoint;
 use super::target::Target;
 use crate::fuzz::{budget, bytes, text};
 use crate::link::Inbound;
+use crate::link::codec::partial_message::MAX_SKIPPED_FACTOR;
 use crate::secret::percent_decode;
 
 const STREAMS: &[&str] = &[
     "id: 1\nretry: 250\ndata:\n\n: comment\nevent: message\ndata: {\"jsonrpc\":\"2.0\"}\n\n",
     "data: a\r\n\r\nid: \0\r\ndata: b\r\ndata: c\r\n\r\n",
     "retry: 99999999999999999999\rid\rdata\r\r",
+];
+
+const SESSIONS: &[&str] = &[
+    "event: endpoint\ndata: /messages?session=1\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":1}\n\n",
+    "data: {\ndata: \"id\":1,\ndata: \"x\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}\n\n",
+    ": ping - 2026-11-18\r\n\r\nevent: endpoint\rdata: http://evil.example/\r\r",
 ];
 
 const LOCATIONS: &[&str] = &[
@@ -107,6 +116,36 @@ proptest! {
     }
 
     #[test]
+    fn the_stream_of_a_session_is_bounded_and_has_one_endpoint(
+        bytes in bytes(SESSIONS),
+        step in 1..40_usize,
+        limit in 1..60_usize,
+    ) {
+        let chunks: Vec<&[u8]> = bytes.chunks(step).collect();
+        let events = read_session(&chunks, limit);
+        let endpoints = events.iter().filter(|it| matches!(it, Some(SseEvent::Endpoint(_))));
+        prop_assert!(endpoints.count() <= 1);
+        for event in events.iter().flatten() {
+            let length = match event {
+                SseEvent::Message(data) | SseEvent::Endpoint(data) => data.len(),
+                SseEvent::Oversized(line) => line.head.len().max(line.tail.len()) / MAX_SKIPPED_FACTOR,
+            };
+            prop_assert!(length <= limit + step, "{event:?}");
+        }
+        // Without a limit, the boundaries of chunks make no difference.
+        prop_assert_eq!(read_session(&chunks, 1_000_000), read_session(&[&bytes], 1_000_000));
+    }
+
+    #[test]
+    fn no_endpoint_leads_to_another_origin(address in text(LOCATIONS)) {
+        let target = Target::new(&HttpEndpoint::new("http://example.com/sse"), |_| None).unwrap();
+        match resolve_endpoint(&target, address.as_bytes()) {
+            Ok(path) => prop_assert!(is_same_origin(address.trim()), "{address:?}: {path}"),
+            Err(problem) => prop_assert!(problem.len() < 300, "{problem}"),
+        }
+    }
+
+    #[test]
     fn no_location_leads_to_another_origin(location in text(LOCATIONS)) {
         let target = Target::new(&HttpEndpoint::new("http://example.com/mcp"), |_| None).unwrap();
         if let Some(path) = resolve_redirect(&target, &target.path, &location) {
@@ -135,13 +174,15 @@ proptest! {
         let refusal = HttpRefusal {
             credential: mcpvisor_core::CredentialRevision::NONE,
             challenge: None,
+            proof: None,
             status: StatusCode::from_u16(number).unwrap(),
             retry_after: None,
             redirect: None,
             body,
         };
-        prop_assert!(in_session || !refusal::is_session_lost(&refusal, in_session));
-        match refusal::to_inbound(CallId(1), &refusal, in_session, modern) {
+        let is_lost = refusal::is_session_lost(&refusal, in_session);
+        prop_assert!(in_session || !is_lost);
+        match refusal::to_inbound(CallId(1), &refusal, is_lost, modern) {
             Inbound::Failed { id, failed } => prop_assert_eq!((id, failed.status), (CallId(1), Some(number))),
             Inbound::Response { id, result } => prop_assert!(id == CallId(1) && result.is_err()),
             other => prop_assert!(false, "{:?}", other),

@@ -8,6 +8,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use mcpvisor_core::CredentialRevision;
 use rmcp::model::{ClientRequest, GetExtensions as _, ProtocolVersion};
 
+use crate::auth::RequestSigner;
 use crate::link::RequestHeaders;
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -27,6 +28,8 @@ const MAX_SESSION_ID: usize = 4 * 1024;
 pub(crate) struct LinkHeaders {
     pub(super) map: HeaderMap,
     pub(super) credential: CredentialRevision,
+    /// Signs each request, if the credential is bound to a key.
+    pub(super) signer: Option<RequestSigner>,
 }
 
 impl Deref for LinkHeaders {

@@ -5,19 +5,14 @@
 
 mod close;
 mod exchange_end;
-mod exchanges;
-mod message_queue;
-mod message_reader;
 mod poll;
-mod request_hold;
 mod server_stream;
-mod session;
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
 use mcpvisor_core::CallId;
 use mcpvisor_core::settings::CloseSettings;
 use rmcp::model::{
@@ -25,13 +20,7 @@ use rmcp::model::{
     ProtocolVersion,
 };
 
-use self::exchanges::Exchanges;
-use self::message_queue::MessageQueue;
-use self::message_reader::MessageReader;
-use self::poll::MAX_EVENTS_PER_POLL;
-use self::request_hold::{HeldRequest, RequestHold};
 use self::server_stream::ServerStream;
-use self::session::HttpSession;
 use super::context::HttpContext;
 use super::endpoint::HttpEndpoint;
 use super::exchange::Exchange;
@@ -39,6 +28,13 @@ use super::exchange::outgoing::{Outgoing, Purpose};
 use super::headers;
 use super::net::pool::ConnectionPool;
 use super::net::redial::RedialPolicy;
+use super::parts::Down;
+use super::parts::exchanges::Exchanges;
+use super::parts::message_queue::MessageQueue;
+use super::parts::message_reader::MessageReader;
+use super::parts::polling::{ExchangeLink as _, MAX_EVENTS_PER_POLL};
+use super::parts::request_hold::{HeldRequest, RequestHold};
+use super::parts::session::HttpSession;
 use super::target::Target;
 use crate::auth::{Authorization, ServerAuth};
 use crate::link::codec::{encode, encode_request};
@@ -48,7 +44,7 @@ use crate::link::outgoing::{cancel_notification, may_call_back};
 use crate::link::{Inbound, Link, LinkDown, OpenFailure, PendingRequests};
 
 /// Time for a notification or a reply to reach the server.
-const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An open link.
 #[derive(Debug)]
@@ -65,19 +61,12 @@ pub(crate) struct HttpLink {
     down: Option<Down>,
     /// The DELETE of the session while the link closes.
     deleting: Option<Exchange>,
+    /// The status that the last handshake request was refused with.
+    refused_handshake: Option<StatusCode>,
     /// The credential of new requests.
     authorization: Authorization,
     /// Learns what the server demands.
     auth: ServerAuth,
-}
-
-/// The end of a link.
-#[derive(Debug)]
-struct Down {
-    reason: LinkDown,
-    /// Requests that were not sent because of that. The connection task collects them with the
-    /// others.
-    unsent: Vec<CallId>,
 }
 
 impl HttpLink {
@@ -103,9 +92,19 @@ impl HttpLink {
             ready: VecDeque::new(),
             down: None,
             deleting: None,
+            refused_handshake: None,
             authorization,
             auth,
         })
+    }
+
+    /// Whether the server refused the handshake like one that speaks only HTTP+SSE: it does not take
+    /// the POST.
+    pub(crate) fn is_refused_like_sse(&self) -> bool {
+        matches!(
+            self.refused_handshake,
+            Some(StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
+        )
     }
 
     fn outgoing(&self, method: Method, body: Vec<u8>) -> Outgoing {
@@ -115,7 +114,10 @@ impl HttpLink {
     fn start_request(&mut self, id: CallId, outgoing: Outgoing) {
         match &mut self.down {
             Some(down) => down.unsent.push(id),
-            None => self.exchanges.start_request(id, outgoing),
+            None => {
+                let purpose = Purpose::Request(id);
+                self.exchanges.start_request(purpose, outgoing);
+            }
         }
     }
 
@@ -272,32 +274,7 @@ impl Link for HttpLink {
         cx: &mut Context<'_>,
         pending: &impl PendingRequests,
     ) -> Poll<Result<Inbound, LinkDown>> {
-        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
-            return Poll::Ready(Ok(report));
-        }
-        self.poll_pause(cx);
-        let mut budget = MAX_EVENTS_PER_POLL;
-        if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, pending, &mut budget) {
-            return Poll::Ready(Ok(inbound));
-        }
-        if budget == 0 {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        // An event may have started a pause, whose timer has to be polled once.
-        if self.poll_pause(cx) {
-            cx.waker().wake_by_ref();
-        }
-        self.exchanges.pool.poll_evict(cx);
-        // Messages may have been dropped since the first poll, so register for their report.
-        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
-            return Poll::Ready(Ok(report));
-        }
-        let Some(down) = &self.down else {
-            return Poll::Pending;
-        };
-        let report = self.reader.gate.take_report();
-        Poll::Ready(report.ok_or_else(|| down.reason.clone()))
+        self.poll_link(cx, pending)
     }
 
     fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {
@@ -322,7 +299,7 @@ fn offers_callbacks(capabilities: &ClientCapabilities) -> bool {
 }
 
 /// Whether a message is the notification that ends the handshake.
-fn is_initialized(message: &ClientJsonRpcMessage) -> bool {
+pub(super) fn is_initialized(message: &ClientJsonRpcMessage) -> bool {
     let JsonRpcMessage::Notification(message) = message else {
         return false;
     };

@@ -13,6 +13,7 @@ use mcpvisor_core::session_evidence::{MAX_SEARCHED_TEXT, SessionEvidence, mentio
 use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::event::HttpRefusal;
+use super::exchange::proof::ProofRefusal;
 use super::redirect::RedirectRefusal;
 use crate::link::codec::decode::decode_error_body;
 use crate::link::{FailedRequest, Inbound};
@@ -29,6 +30,14 @@ pub(super) fn is_session_lost(refusal: &HttpRefusal, in_session: bool) -> bool {
     let text = text_of(refusal);
     in_session
         && SessionEvidence::of(refusal.status.as_u16(), text.as_deref()) == SessionEvidence::Certain
+}
+
+/// Whether the refusal of a message to the endpoint of a session (HTTP+SSE) means that the session is
+/// lost.
+pub(super) fn is_endpoint_lost(refusal: &HttpRefusal) -> bool {
+    let text = text_of(refusal);
+    SessionEvidence::of_endpoint(refusal.status.as_u16(), text.as_deref())
+        == SessionEvidence::Certain
 }
 
 /// Whether the text of a refusal names a lost session, whatever else its status may mean.
@@ -49,12 +58,12 @@ fn text_of(refusal: &HttpRefusal) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The outcome of a refused request. `in_session`: it carried a session id. `modern`: the protocol
+/// The outcome of a refused request. `is_session_lost`: the refusal says so. `modern`: the protocol
 /// has no sessions.
 pub(super) fn to_inbound(
     id: CallId,
     refusal: &HttpRefusal,
-    in_session: bool,
+    is_session_lost: bool,
     modern: bool,
 ) -> Inbound {
     let status = refusal.status;
@@ -73,7 +82,7 @@ pub(super) fn to_inbound(
             scopes: missing_scopes(refusal),
         },
     };
-    if is_session_lost(refusal, in_session) {
+    if is_session_lost {
         return failed(RequestFailure::SessionLost, lost_session_message(refusal));
     }
     let summary = summarize(refusal, error.as_ref());
@@ -84,6 +93,10 @@ pub(super) fn to_inbound(
             RequestFailure::Denied,
             format!("{summary}: {reason}; {action}"),
         );
+    }
+    if let Some(proof) = refusal.proof {
+        let problem = describe_proof_refusal(proof, refusal);
+        return failed(RequestFailure::Denied, format!("{summary}: {problem}"));
     }
     match status {
         StatusCode::UNAUTHORIZED => failed(
@@ -132,8 +145,8 @@ fn missing_scopes(refusal: &HttpRefusal) -> Vec<String> {
     scopes.unwrap_or_default()
 }
 
-/// The message for a refused credential.
-pub(super) fn unauthorized_message(refusal: &HttpRefusal) -> String {
+/// The message for a refusal, whatever it means.
+pub(super) fn describe(refusal: &HttpRefusal) -> String {
     let error = decode_error_body(&refusal.body, true);
     summarize(refusal, error.as_ref())
 }
@@ -154,6 +167,22 @@ fn describe_redirect(refusal: RedirectRefusal) -> &'static str {
         RedirectRefusal::Status => {
             "only the redirects 307 and 308 are followed, because others may change the method"
         }
+    }
+}
+
+/// Why the proof of a request was refused. Another token would not help.
+fn describe_proof_refusal(proof: ProofRefusal, refusal: &HttpRefusal) -> String {
+    let challenge = refusal.challenge.as_ref();
+    let reason = challenge.and_then(|challenge| challenge.error_description.as_deref());
+    let reason = reason.map(|reason| format!(" ({reason})"));
+    let reason = reason.unwrap_or_default();
+    match proof {
+        ProofRefusal::Nonce => {
+            format!("the server refuses the DPoP nonce that it just sent{reason}")
+        }
+        ProofRefusal::Invalid => format!(
+            "the server refuses the DPoP proof{reason}; check the clock and the URL of the server"
+        ),
     }
 }
 
@@ -193,6 +222,7 @@ mod tests {
             redirect: None,
             credential: CredentialRevision::NONE,
             challenge: None,
+            proof: None,
             body: body.as_bytes().to_vec(),
         }
     }
@@ -203,7 +233,9 @@ mod tests {
 
     /// The failure of a refused request, or `None` if it counts as answered.
     fn failure_of(status: u16, body: &str, in_session: bool) -> Option<RequestFailure> {
-        match to_inbound(CallId(1), &refusal(status, body), in_session, false) {
+        let refusal = refusal(status, body);
+        let is_lost = is_session_lost(&refusal, in_session);
+        match to_inbound(CallId(1), &refusal, is_lost, false) {
             Inbound::Failed { failed, .. } => Some(failed.failure),
             Inbound::Response { result: Err(_), .. } => None,
             other => panic!("{other:?}"),
@@ -286,6 +318,24 @@ mod tests {
             panic!("{modern:?}");
         };
         assert_eq!(error.code, ErrorCode::METHOD_NOT_FOUND);
+    }
+
+    #[test]
+    fn a_refused_proof_is_no_refused_credential() {
+        for (proof, text) in [
+            (ProofRefusal::Nonce, "refuses the DPoP nonce"),
+            (ProofRefusal::Invalid, "check the clock and the URL"),
+        ] {
+            let mut refusal = refusal(401, "");
+            refusal.proof = Some(proof);
+            let is_lost = is_session_lost(&refusal, true);
+            let Inbound::Failed { failed, .. } = to_inbound(CallId(1), &refusal, is_lost, false)
+            else {
+                panic!("answered");
+            };
+            assert_eq!(failed.failure, RequestFailure::Denied);
+            assert!(failed.message.contains(text), "{}", failed.message);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use http::header::{
@@ -34,6 +35,8 @@ pub(crate) struct Target {
     pub(crate) path: PathAndQuery,
     /// Sent with every request. The session adds its own to a copy.
     pub(crate) headers: HeaderMap,
+    /// The socket that the origin is reached through, without DNS and proxy.
+    pub(crate) unix_socket: Option<Arc<Path>>,
     /// `None`: the origin is reached directly.
     pub(crate) proxy: Option<Intercept>,
     /// For `https`.
@@ -76,6 +79,7 @@ impl Target {
             authority,
             path,
             headers: HeaderMap::new(),
+            unix_socket: endpoint.unix_socket.as_deref().map(Arc::from),
             proxy: None,
             tls: None,
             resolver: Resolver::default(),
@@ -144,10 +148,15 @@ impl Target {
 
     /// The origin, as a connector takes it.
     pub(super) fn origin(&self) -> Uri {
+        self.url(&PathAndQuery::from_static("/"))
+    }
+
+    /// The URL of a path on this origin.
+    pub(super) fn url(&self, path: &PathAndQuery) -> Uri {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(PathAndQuery::from_static("/"));
+        parts.path_and_query = Some(path.clone());
         // Each part comes from a valid address.
         Uri::from_parts(parts).unwrap_or_default()
     }
@@ -157,6 +166,15 @@ impl Target {
         format!("{}://{}", self.scheme, self.authority)
     }
 
+    /// The origin, and the socket that it is reached through.
+    pub(super) fn destination(&self) -> String {
+        let origin = self.origin_text();
+        match &self.unix_socket {
+            Some(socket) => format!("{origin} through the socket {}", socket.display()),
+            None => origin,
+        }
+    }
+
     /// The port, or the default of the scheme.
     pub(super) fn port(&self) -> Option<u16> {
         port_of(&self.authority, &self.scheme)
@@ -164,13 +182,10 @@ impl Target {
 
     /// The target in the request line: the path, or the whole address for a forward proxy.
     pub(crate) fn request_uri(&self, path: &PathAndQuery) -> Uri {
-        let mut parts = http::uri::Parts::default();
-        if self.uses_forward_proxy() {
-            parts.scheme = Some(self.scheme.clone());
-            parts.authority = Some(self.authority.clone());
+        match self.uses_forward_proxy() {
+            true => self.url(path),
+            false => path.clone().into(),
         }
-        parts.path_and_query = Some(path.clone());
-        Uri::from_parts(parts).unwrap_or_default()
     }
 
     /// Whether a proxy sees the requests themselves. For `https` it only tunnels bytes.
@@ -180,7 +195,7 @@ impl Target {
 }
 
 /// A request line is ASCII, so other characters are percent-encoded.
-fn percent_encode_non_ascii(path: &PathAndQuery) -> Option<PathAndQuery> {
+pub(super) fn percent_encode_non_ascii(path: &PathAndQuery) -> Option<PathAndQuery> {
     if path.as_str().is_ascii() {
         return Some(path.clone());
     }

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::net::connect_error::ConnectError;
+use super::net::dial::dial;
 use super::{HttpContext, HttpEndpoint, HttpLink};
 use crate::auth::{Authorization, ServerAuth};
 use crate::link::limits::MessageLimits;
@@ -93,6 +94,25 @@ async fn a_proxy_only_tunnels_encrypted_requests() {
         down.message.contains("proxy") && !down.message.contains("pass"),
         "{}",
         down.message
+    );
+}
+
+#[tokio::test]
+async fn a_socket_is_reached_without_a_proxy_and_without_dns() {
+    let proxies = Matcher::builder().all("http://127.0.0.1:9").build();
+    let context = HttpContext::with_proxies(proxies);
+    let endpoint = HttpEndpoint::new("http://server.test/mcp");
+    let target = context.resolve_target(&endpoint).await.unwrap();
+    assert!(target.proxy.is_some());
+    let endpoint = endpoint.unix_socket("/no/such.sock");
+    let target = context.resolve_target(&endpoint).await.unwrap();
+    assert!(target.proxy.is_none());
+    let error = dial(std::sync::Arc::new(target)).await.err().unwrap();
+    assert!(!error.is_local);
+    assert_eq!(
+        error.problem,
+        "cannot reach http://server.test through the socket /no/such.sock: the socket does not \
+         exist: start the server, or correct \"socketPath\""
     );
 }
 

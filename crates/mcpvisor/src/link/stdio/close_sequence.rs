@@ -54,10 +54,7 @@ impl StdioLink {
     /// a full pipe.
     async fn exits_within(&mut self, limit: Duration) -> bool {
         let exit = poll_fn(|cx| {
-            while let Poll::Ready(true) = self.poll_read(cx) {
-                let _ = self.lines.next();
-                self.lines.take_rest();
-            }
+            let _ = self.input.poll_discard(cx);
             self.process.poll_exit(cx).map(drop)
         });
         tokio::time::timeout(limit, exit).await.is_ok()

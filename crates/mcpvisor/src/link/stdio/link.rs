@@ -5,7 +5,6 @@
 //! stderr, which must be drained even while the link is not polled, and a blocking thread decodes
 //! large lines.
 
-use std::collections::VecDeque;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,19 +15,14 @@ use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, ServerName};
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
 use super::child::ChildProcess;
 use super::command::StdioCommand;
-use super::line_buffer::LineBuffer;
-use super::outbox::Outbox;
 use super::resolve;
 use super::stderr_drain::StderrDrain;
-use crate::link::codec::Decoded;
-use crate::link::cpu_quota::{CpuMeter, CpuQuota};
-use crate::link::flood_gate::FloodGate;
 use crate::link::limits::MessageLimits;
+use crate::link::lines::{InputPoll, LineInput, Outbox};
 use crate::link::{DownKind, Inbound, Link, LinkDown, OpenFailure, PendingRequests, StderrRing};
 
 /// How long to wait for the remaining signs of the end (exit, closed stdout, failed write) after
@@ -42,26 +36,9 @@ pub(crate) struct StdioLink {
     pub(super) process: ChildProcess,
     /// `None` once it is closed or a write failed.
     pub(super) stdin: Option<ChildStdin>,
-    /// `None` once it ended.
-    pub(super) stdout: Option<ChildStdout>,
     pub(super) stderr: StderrDrain,
     outbox: Outbox,
-    pub(super) limits: MessageLimits,
-    pub(super) lines: LineBuffer,
-    /// A large line that another thread decodes. No other line is decoded meanwhile, which keeps
-    /// the order of messages and bounds memory.
-    /// A large line that is decoded on a blocking thread, which returns the CPU time that it took.
-    /// Dropping this does not stop the thread; its result is discarded.
-    pub(super) blocking_decode: Option<JoinHandle<(Decoded, Duration)>>,
-    pub(super) gate: FloodGate,
-    /// The remaining messages of a batch.
-    pub(super) ready: VecDeque<Inbound>,
-    pub(super) quota: CpuQuota,
-    pub(super) meter: CpuMeter,
-    /// Input was consumed since the last measurement.
-    pub(super) consumed: bool,
-    /// The last input was not a reply, so the CPU time of the next input is measured.
-    pub(super) measuring: bool,
+    pub(super) input: LineInput<ChildStdout>,
     pub(super) state: LinkState,
 }
 
@@ -89,22 +66,12 @@ impl StdioLink {
         resolve::check(command)?;
         let (process, pipes) = ChildProcess::start(command).await?;
         tracing::debug!(%server, pid = %process.group.pid(), "started the process");
-        let quota = CpuQuota::default();
         Ok(Self {
             process,
             stdin: Some(pipes.stdin),
-            stdout: Some(pipes.stdout),
             stderr: StderrDrain::start(pipes.stderr, stderr),
             outbox: Outbox::default(),
-            lines: LineBuffer::new(limits.get().max_bytes),
-            limits,
-            blocking_decode: None,
-            gate: FloodGate::default(),
-            ready: VecDeque::new(),
-            meter: CpuMeter::new(&quota),
-            quota,
-            consumed: false,
-            measuring: false,
+            input: LineInput::new(pipes.stdout, limits),
             state: LinkState::Open,
         })
     }
@@ -133,15 +100,58 @@ impl StdioLink {
         }
     }
 
-    /// Ends the link because the server violated the transport; further output is ignored.
-    pub(super) fn break_link(&mut self, problem: String) {
-        self.state = LinkState::Down(LinkDown::new(DownKind::Broken, problem));
+    /// Waits for the next message, and for the end of the link once stdout is drained.
+    fn poll_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        pending: &impl PendingRequests,
+    ) -> Poll<Result<Inbound, LinkDown>> {
+        ready!(self.poll_resume(cx));
+        let polled = self.input.poll(cx, pending);
+        self.note_input_end();
+        match polled {
+            InputPoll::Message(inbound) => Poll::Ready(Ok(inbound)),
+            InputPoll::Busy => {
+                // The exit is watched meanwhile, so that the rest of the group is killed at once.
+                let _ = self.process.poll_exit(cx);
+                Poll::Pending
+            }
+            InputPoll::Drained => self.poll_end(cx),
+        }
+    }
+
+    /// Waits while the CPU quota is exhausted. The last output of a child that exited is read
+    /// without a pause.
+    fn poll_resume(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if matches!(self.state, LinkState::Open)
+            && self.input.poll_resume(cx).is_pending()
+            && self.process.poll_exit(cx).is_pending()
+        {
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    /// Records the end of stdout, or that the server violated the transport: then further output is
+    /// ignored.
+    pub(super) fn note_input_end(&mut self) {
+        if let Some(end) = self.input.take_end() {
+            let reason = match end {
+                Ok(()) => "the process closed its stdout".to_owned(),
+                Err(error) => format!("cannot read the stdout of the process: {error}"),
+            };
+            self.begin_end(LinkDown::new(DownKind::Closed, reason));
+        }
+        if let Some(problem) = self.input.take_violation() {
+            self.state = LinkState::Down(LinkDown::new(DownKind::Broken, problem));
+        }
     }
 
     /// Waits for the end. A pending drop report is delivered first.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Inbound, LinkDown>> {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Inbound, LinkDown>> {
         let down = ready!(self.poll_down(cx));
-        Poll::Ready(self.gate.take_report().ok_or(down))
+        self.input.stop();
+        Poll::Ready(self.input.gate.take_report().ok_or(down))
     }
 
     /// Waits until the exit and the end of both pipes were seen, or the drain timer fired.
@@ -151,7 +161,7 @@ impl StdioLink {
         }
         let exit = self.process.poll_exit(cx).map(LinkDown::clone);
         let complete =
-            exit.is_ready() && self.stdout.is_none() && self.stderr.poll_end(cx).is_ready();
+            exit.is_ready() && self.input.is_at_end() && self.stderr.poll_end(cx).is_ready();
         if let Poll::Ready(exit) = exit {
             self.begin_end(exit.clone());
             if let LinkState::Ending { reason, .. } = &mut self.state {
@@ -209,13 +219,13 @@ impl Link for StdioLink {
         pending: &impl PendingRequests,
     ) -> Poll<Result<Inbound, LinkDown>> {
         self.poll_write(cx);
-        if let Poll::Ready(report) = self.gate.poll_report(cx) {
+        if let Poll::Ready(report) = self.input.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
         let polled = self.poll_input(cx, pending);
         // Registers the timer of drops that this poll recorded.
         if polled.is_pending()
-            && let Poll::Ready(report) = self.gate.poll_report(cx)
+            && let Poll::Ready(report) = self.input.gate.poll_report(cx)
         {
             return Poll::Ready(Ok(report));
         }
@@ -223,7 +233,9 @@ impl Link for StdioLink {
     }
 
     fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {
-        self.take_buffered(pending)
+        let taken = self.input.take_buffered(pending);
+        self.note_input_end();
+        taken
     }
 
     async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {

@@ -8,10 +8,7 @@ mod close_sequence;
 mod command;
 mod display;
 mod exit_watch;
-mod input;
-mod line_buffer;
 mod link;
-mod outbox;
 mod process_group;
 mod resolve;
 mod spawn;
@@ -29,7 +26,5 @@ pub(crate) use self::command::is_inherited;
 pub(crate) use self::command::parts::CommandParts;
 pub(crate) use self::link::StdioLink;
 
-#[cfg(test)]
-mod fuzz;
 #[cfg(test)]
 mod tests;

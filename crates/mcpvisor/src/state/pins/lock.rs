@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::state::fingerprint;
+use crate::unknown_fields;
 
 /// The format version of the file; other versions are rejected.
 const VERSION: u32 = 1;
@@ -106,9 +107,10 @@ impl LockFile {
     }
 }
 
-/// A definition as JSON with sorted keys.
+/// A definition as JSON with sorted keys. Members that rmcp does not model are left out, as they
+/// always were: hashes of approved tools must not change.
 pub(super) fn definition(tool: &Tool) -> Value {
-    sorted(serde_json::to_value(tool).unwrap_or_default())
+    sorted(unknown_fields::known_definition(tool))
 }
 
 fn sorted(value: Value) -> Value {

@@ -14,6 +14,9 @@ pub(in super::super) const GRANTS: [&str; 5] = [
 /// Stores that a config can name.
 pub(in super::super) const STORES: [&str; 3] = ["auto", "keyring", "file"];
 
+/// When tokens are bound to a key.
+pub(in super::super) const DPOP_MODES: [&str; 3] = ["auto", "always", "never"];
+
 /// Fields that have a name of their own in other clients.
 const CLIENT_ID: Kind = Kind::Text(|raw| &mut raw.auth.client_id);
 const CLIENT_SECRET: Kind = Kind::Text(|raw| &mut raw.auth.client_secret);
@@ -89,6 +92,11 @@ pub(in super::super) const AUTH: &[Key] = &[
         "redirectUri",
         REDIRECT_URI,
         "The redirect URI, such as \"http://localhost:8123/callback\".",
+    ),
+    Key::new(
+        "dpop",
+        Kind::Choice(&DPOP_MODES, |raw| &mut raw.auth.dpop),
+        "Whether the next login binds its tokens to a key (DPoP). Default: \"auto\", if the server asks for it and the authorization server supports it.",
     ),
     Key::new(
         "idp",

@@ -11,7 +11,7 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
     Key::new(
         "type",
         Kind::Text(|raw| &mut raw.kind),
-        "How the server is reached: \"stdio\" or \"http\". Without it, a \"command\" means stdio and a \"url\" means http.",
+        "How the server is reached: \"stdio\", \"http\" (Streamable HTTP, or HTTP+SSE if the server speaks only that) or \"sse\" (HTTP+SSE alone). Without it, a \"command\" means stdio and a \"url\" means http.",
     ),
     Key::new(
         "command",
@@ -36,7 +36,12 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
     Key::new(
         "url",
         Kind::Text(|raw| &mut raw.url),
-        "The Streamable HTTP address of the server.",
+        "The address of the server: for Streamable HTTP, or that of the event stream for HTTP+SSE.",
+    ),
+    Key::new(
+        "socketPath",
+        Kind::Text(|raw| &mut raw.socket_path),
+        "A Unix socket that the server listens on. The \"url\" provides the path and the Host header; neither DNS nor a proxy is used.",
     ),
     Key::new(
         "headers",

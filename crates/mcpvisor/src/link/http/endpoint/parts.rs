@@ -11,6 +11,8 @@ pub(crate) struct EndpointParts<'e> {
     pub(crate) shown_bearer_env: Option<&'e str>,
     pub(crate) root_certificates: Vec<String>,
     pub(crate) client_certificate: Option<String>,
+    pub(crate) unix_socket: Option<String>,
+    pub(crate) is_sse: bool,
     pub(crate) secrets: Vec<String>,
 }
 
@@ -18,6 +20,7 @@ impl HttpEndpoint {
     pub(crate) fn parts(&self) -> EndpointParts<'_> {
         let files = self.root_certificates.iter();
         let client = self.client_certificate.as_ref();
+        let socket = self.unix_socket.as_ref();
         let secrets = self.secrets.iter();
         EndpointParts {
             url: self.url.expose(),
@@ -28,6 +31,8 @@ impl HttpEndpoint {
                 .map(|file| file.to_string_lossy().into_owned())
                 .collect(),
             client_certificate: client.map(|file| file.to_string_lossy().into_owned()),
+            unix_socket: socket.map(|file| file.to_string_lossy().into_owned()),
+            is_sse: self.is_sse,
             secrets: secrets
                 .map(|secret| secret.expose().to_string_lossy().into_owned())
                 .collect(),

@@ -16,7 +16,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
 use super::event::{Ended, ExchangeEvent, ExchangeOutcome, HttpRefusal, ResumePoint};
-use super::sse::EventParser;
+use super::sse::{EventParser, SseEvent};
 use crate::link::http::net::conn::Conn;
 use crate::link::http::net::connect_error::error_chain;
 use crate::link::limits::format_bytes;
@@ -29,6 +29,9 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bytes of an ignored body that are read so that its connection can be reused.
 const MAX_IGNORED: usize = 64 * 1024;
+
+/// Time for an ignored body.
+const IGNORED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bytes per poll, if they contain no message.
 const MAX_BYTES_PER_POLL: usize = 64 * 1024;
@@ -94,9 +97,13 @@ impl BodyReader {
         large: Arc<Semaphore>,
         max_bytes: usize,
     ) -> Self {
-        let is_refusal = matches!(kind, BodyKind::Refusal(_));
+        let timeout = match kind {
+            BodyKind::Refusal(_) => Some(REFUSAL_TIMEOUT),
+            BodyKind::Ignored(_) => Some(IGNORED_TIMEOUT),
+            BodyKind::Json(..) | BodyKind::Events(_) => None,
+        };
         Self {
-            timeout: is_refusal.then(|| Box::pin(tokio::time::sleep(REFUSAL_TIMEOUT))),
+            timeout: timeout.map(|timeout| Box::pin(tokio::time::sleep(timeout))),
             conn: Some(conn),
             finished_conn: None,
             body,
@@ -150,11 +157,18 @@ impl BodyReader {
         Poll::Pending
     }
 
+    /// Sets the limit of the next events of a stream.
+    pub(super) fn set_max_event_bytes(&mut self, max_bytes: usize) {
+        if let BodyKind::Events(parser) = &mut self.kind {
+            parser.limit = max_bytes;
+        }
+    }
+
     /// Bytes of the message that has begun.
     pub(super) fn unfinished_bytes(&self) -> usize {
         match &self.kind {
             BodyKind::Json(first, all) => first.len() + all.len(),
-            BodyKind::Events(parser) => parser.buffered(),
+            BodyKind::Events(parser) => parser.unfinished(),
             BodyKind::Refusal(_) | BodyKind::Ignored(_) => 0,
         }
     }
@@ -166,7 +180,13 @@ impl BodyReader {
         };
         match parser.next(&mut self.unparsed) {
             Ok(None) => None,
-            Ok(Some(text)) => Some(self.message(text, false)),
+            Ok(Some(SseEvent::Message(text))) => Some(self.message(text, false)),
+            Ok(Some(SseEvent::Endpoint(address))) => Some(ExchangeEvent::Endpoint(address)),
+            Ok(Some(SseEvent::Oversized(line))) => {
+                let problem = too_large("an event", parser.limit);
+                self.permit = None;
+                Some(ExchangeEvent::Oversized(line, problem))
+            }
             Err(_) => {
                 let problem = too_large("an event", parser.limit);
                 Some(self.abort(ExchangeOutcome::EventTooLarge(problem)))

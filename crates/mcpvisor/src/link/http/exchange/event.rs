@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use mcpvisor_core::CredentialRevision;
 
 use super::body::BodyMessage;
+use super::proof::ProofRefusal;
 use super::sse::EventCursor;
 use crate::auth::Challenge;
+use crate::link::codec::partial_message::OversizedLine;
 use crate::link::http::net::conn::Conn;
 use crate::link::http::net::connect_error::ConnectError;
 use crate::link::http::redirect::RedirectRefusal;
@@ -20,6 +23,10 @@ pub(crate) enum ExchangeEvent {
     Head(Option<HeaderValue>),
     /// A message: the body, or an event in it.
     Message(BodyMessage),
+    /// The address for messages to the server, on the stream of a session.
+    Endpoint(Bytes),
+    /// A message beyond the limit was skipped, on the stream of a session; why.
+    Oversized(OversizedLine, String),
     /// No connection could be opened, and nothing was written. The exchange waits for its next
     /// attempt, or for a connection that becomes idle.
     ConnectFailed(ConnectError),
@@ -69,6 +76,8 @@ pub(crate) struct HttpRefusal {
     pub(crate) credential: CredentialRevision,
     /// What authorization the server demands (401, 403).
     pub(crate) challenge: Option<Box<Challenge>>,
+    /// Whether the proof of a signed request is the reason.
+    pub(crate) proof: Option<ProofRefusal>,
     pub(crate) body: Vec<u8>,
 }
 

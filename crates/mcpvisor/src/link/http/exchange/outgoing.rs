@@ -11,7 +11,9 @@ use http_body_util::Full;
 use mcpvisor_core::CallId;
 use tokio::time::Instant;
 
+use super::proof::add_proof;
 use super::sse::EventCursor;
+use crate::auth::Nonce;
 use crate::link::http::headers::LinkHeaders;
 use crate::link::http::net::redial::RedialPolicy;
 use crate::link::http::target::Target;
@@ -21,6 +23,8 @@ use crate::link::http::target::Target;
 pub(crate) enum Purpose {
     /// A request of the client; the exchange carries its reply.
     Request(CallId),
+    /// A request of the client; its reply comes on the stream of the session (HTTP+SSE).
+    Post(CallId),
     /// The rest of an interrupted reply, with the number of attempts without a new event.
     Resume(CallId, u8),
     /// The `initialized` notification, which ends the handshake. Requests wait for it.
@@ -29,24 +33,30 @@ pub(crate) enum Purpose {
     Message,
     /// The GET stream for messages that the server sends unprompted.
     ServerStream,
+    /// The GET stream that is the session and carries all messages of the server (HTTP+SSE).
+    SessionStream,
     /// The DELETE that ends the session.
     DeleteSession,
 }
 
 impl Purpose {
-    /// The request whose reply the exchange carries.
+    /// The request that the exchange sends, or whose reply it carries.
     pub(crate) fn request(self) -> Option<CallId> {
         match self {
-            Self::Request(id) | Self::Resume(id, _) => Some(id),
-            Self::Initialized | Self::Message | Self::ServerStream | Self::DeleteSession => None,
+            Self::Request(id) | Self::Post(id) | Self::Resume(id, _) => Some(id),
+            Self::Initialized
+            | Self::Message
+            | Self::ServerStream
+            | Self::SessionStream
+            | Self::DeleteSession => None,
         }
     }
 
     /// Whether the messages in the response matter.
     pub(super) fn reads_response(self) -> bool {
         match self {
-            Self::Request(_) | Self::Resume(..) | Self::ServerStream => true,
-            Self::Initialized | Self::Message | Self::DeleteSession => false,
+            Self::Request(_) | Self::Resume(..) | Self::ServerStream | Self::SessionStream => true,
+            Self::Post(_) | Self::Initialized | Self::Message | Self::DeleteSession => false,
         }
     }
 }
@@ -86,7 +96,13 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn to_request(&self, target: &Target, path: &PathAndQuery) -> Request<Full<Bytes>> {
+    /// The request to send. Every way to send it ends here, so here it is signed.
+    pub(super) fn to_request(
+        &self,
+        target: &Target,
+        path: &PathAndQuery,
+        nonce: Option<&Nonce>,
+    ) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = target.request_uri(path);
@@ -99,6 +115,9 @@ impl Outgoing {
             headers.remove(CONTENT_TYPE);
         }
         *request.headers_mut() = headers;
+        if let Some(signer) = &self.headers.signer {
+            add_proof(&mut request, signer, target, path, nonce);
+        }
         request
     }
 }

@@ -43,14 +43,16 @@ pub(super) fn classify(
         .and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("text/event-stream") {
-        return Ok(ResponseKind::Events);
-    }
     match purpose {
+        Purpose::Post(_) => Ok(ResponseKind::Ignored),
+        _ if essence.eq_ignore_ascii_case("text/event-stream") => Ok(ResponseKind::Events),
         _ if !purpose.reads_response() => Ok(ResponseKind::Ignored),
         Purpose::Request(_) if essence.eq_ignore_ascii_case("application/json") => {
             Ok(ResponseKind::Json)
         }
+        Purpose::SessionStream => Err(format!(
+            "HTTP {status} with the content type {content_type:?}, which is not an event stream"
+        )),
         _ => Err(format!(
             "HTTP {status} with the content type {content_type:?}, which is neither JSON nor an \
              event stream"
@@ -92,6 +94,11 @@ mod tests {
             (Purpose::Resume(CallId(1), 1), 200, &[json], "unreadable"),
             (Purpose::ServerStream, 200, &[json], "unreadable"),
             (Purpose::ServerStream, 200, &[events], "Events"),
+            (Purpose::SessionStream, 200, &[events], "Events"),
+            (Purpose::SessionStream, 200, &[html], "unreadable"),
+            (Purpose::Post(CallId(1)), 200, &[events], "Ignored"),
+            (Purpose::Post(CallId(1)), 200, &[json, gzip], "Ignored"),
+            (Purpose::Post(CallId(1)), 400, &[json], "Refusal"),
             (Purpose::Message, 200, &[html, gzip], "Ignored"),
             (Purpose::DeleteSession, 405, &[], "Refusal"),
         ] {

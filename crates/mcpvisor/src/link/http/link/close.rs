@@ -54,7 +54,10 @@ impl HttpLink {
                 ExchangeEvent::ConnectFailed(error) => {
                     self.connect_failed(&error, &nothing_pending)
                 }
-                ExchangeEvent::Head(_) | ExchangeEvent::Message(_) => {}
+                ExchangeEvent::Head(_)
+                | ExchangeEvent::Message(_)
+                | ExchangeEvent::Endpoint(_)
+                | ExchangeEvent::Oversized(..) => {}
             }
         }
         Poll::Ready(())

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::HttpLink;
 use super::server_stream::{MAX_DELAY, is_temporary};
-use crate::auth::Challenge;
 use crate::link::http::exchange::event::{Ended, ExchangeOutcome, HttpRefusal, ResumePoint};
 use crate::link::http::exchange::outgoing::Purpose;
 use crate::link::http::exchange::sse::EventCursor;
+use crate::link::http::parts::{note_refusal, server_fault};
 use crate::link::http::{headers, refusal};
 use crate::link::{FailedRequest, Inbound, PendingRequests};
 
@@ -38,7 +38,7 @@ impl HttpLink {
             resume,
         } = ended;
         let unauthorized = match &outcome {
-            ExchangeOutcome::Refused(refusal) => self.note_refusal(purpose, refusal),
+            ExchangeOutcome::Refused(refusal) => note_refusal(&self.auth, purpose, refusal),
             _ => None,
         };
         self.ready.extend(unauthorized);
@@ -67,26 +67,14 @@ impl HttpLink {
                 self.message_ended(outcome, pending)
             }
             Purpose::ServerStream => self.stream_ended(outcome, resume, pending),
-            Purpose::DeleteSession => None,
+            // This link has no exchanges of the other kinds.
+            Purpose::DeleteSession | Purpose::Post(_) | Purpose::SessionStream => None,
         };
         if self.session.deferred_loss.is_some() && !self.is_in_flight(pending) {
             let loss = self.session.report_deferred_loss();
             self.ready.extend(loss);
         }
         inbound
-    }
-
-    /// Learns from a refusal what the server demands. A refused credential is reported here unless
-    /// a request carries the report.
-    fn note_refusal(&mut self, purpose: Purpose, refusal: &HttpRefusal) -> Option<Inbound> {
-        let challenge = refusal.challenge.as_ref()?;
-        self.auth.note_challenge(Challenge::clone(challenge));
-        let is_reported = matches!(purpose, Purpose::Request(_) | Purpose::DeleteSession);
-        let unauthorized = refusal.status == StatusCode::UNAUTHORIZED;
-        (unauthorized && !is_reported).then(|| Inbound::Unauthorized {
-            credential: refusal.credential,
-            message: refusal::unauthorized_message(refusal),
-        })
     }
 
     /// The exchange of a request ended. Unless it was answered, that is its outcome.
@@ -139,11 +127,15 @@ impl HttpLink {
                 Some(Inbound::Unreadable { id, problem })
             }
             ExchangeOutcome::Refused(refusal) => {
-                let (in_session, modern) = (self.session.has_id(), self.session.is_modern());
-                if self.session.is_lost_by(&refusal) {
+                let is_lost = self.session.is_lost_by(&refusal);
+                if is_lost {
                     self.session.end();
                 }
-                Some(refusal::to_inbound(id, &refusal, in_session, modern))
+                if !self.session.is_negotiated() {
+                    self.refused_handshake = Some(refusal.status);
+                }
+                let modern = self.session.is_modern();
+                Some(refusal::to_inbound(id, &refusal, is_lost, modern))
             }
         }
     }
@@ -355,9 +347,4 @@ impl HttpLink {
         }
         self.session.report_loss(message)
     }
-}
-
-fn server_fault(id: CallId, message: &str) -> Inbound {
-    let failed = FailedRequest::new(RequestFailure::ServerFault, message);
-    Inbound::Failed { id, failed }
 }

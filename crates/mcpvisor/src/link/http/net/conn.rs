@@ -111,7 +111,7 @@ impl Conn {
 
     /// Whether the connection can take another request, as the operating system sees it now. The
     /// server may have just closed it or sent unsolicited bytes, which tokio has not seen yet.
-    pub(super) fn probe_usable(&mut self) -> bool {
+    pub(crate) fn probe_usable(&mut self) -> bool {
         self.direct_reads.store(true, Ordering::Relaxed);
         let usable = self.is_usable();
         self.direct_reads.store(false, Ordering::Relaxed);

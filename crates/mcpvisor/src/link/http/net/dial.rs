@@ -1,5 +1,7 @@
-//! Opens a connection to the server: DNS, TCP, proxy, TLS, HTTP/1.1.
+//! Opens a connection to the server: DNS, TCP, proxy, TLS, HTTP/1.1; or a Unix socket.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +12,11 @@ use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::either::Either;
 use tower_service::Service as _;
 
 use super::conn::Conn;
@@ -45,15 +48,18 @@ pub(crate) async fn dial(target: Arc<Target>) -> Result<Conn, ConnectError> {
         let problem = format!("no connection within {OPEN_TIMEOUT:?}");
         Err(ConnectError::remote(problem))
     });
-    opened.map_err(|error| error.with_destination(&target.origin_text()))
+    opened.map_err(|error| error.with_destination(&target.destination()))
 }
 
 async fn open(target: &Target) -> Result<Conn, ConnectError> {
     let started = Instant::now();
-    let tcp = connect(target).await?;
+    let stream = match &target.unix_socket {
+        Some(path) => Either::Right(connect_unix(path).await?),
+        None => Either::Left(connect(target).await?),
+    };
     let round_trip = started.elapsed();
     let direct_reads = DirectReads::default();
-    let stream = start_tls(target, Socket::new(tcp, direct_reads.clone())).await?;
+    let stream = start_tls(target, Socket::new(stream, direct_reads.clone())).await?;
     let mut builder = http1::Builder::new();
     builder
         .max_headers(MAX_HEADERS)
@@ -99,6 +105,22 @@ async fn connect(target: &Target) -> Result<TcpStream, ConnectError> {
             error.problem = format!("through the proxy {proxy}: {}", error.problem);
         }
         error
+    })
+}
+
+async fn connect_unix(path: &Path) -> Result<UnixStream, ConnectError> {
+    let connected = UnixStream::connect(path).await;
+    connected.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => ConnectError::remote(
+            "the socket does not exist: start the server, or correct \"socketPath\"".to_owned(),
+        ),
+        ErrorKind::ConnectionRefused => {
+            ConnectError::remote("no process listens on the socket: start the server".to_owned())
+        }
+        ErrorKind::PermissionDenied => ConnectError::remote(
+            "permission denied: change the permissions of the socket or its folder".to_owned(),
+        ),
+        _ => ConnectError::new(&error, "127.0.0.1"),
     })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! What is sent on a connection is left to the exchanges.
 
+mod coalescing_stream;
 pub(crate) mod conn;
 pub(crate) mod connect_error;
 pub(crate) mod dial;
@@ -9,4 +10,3 @@ pub(crate) mod dns;
 pub(crate) mod pool;
 pub(crate) mod redial;
 mod socket;
-mod tcp_coalesce;

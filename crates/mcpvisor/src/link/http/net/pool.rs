@@ -167,7 +167,7 @@ struct ServerKeepAlive {
 
 impl ServerKeepAlive {
     fn new(target: &Target, table: &Arc<KeepAliveTable>) -> Self {
-        let origin = target.origin_text();
+        let origin = target.destination();
         let known = table.lock().get(&origin).copied().unwrap_or_default();
         Self {
             origin,

@@ -15,11 +15,10 @@ use std::task::{Context, Poll};
 
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::tcp_coalesce::CoalescingTcp;
+use super::coalescing_stream::{CoalescingStream, NetStream};
 
 /// Bytes read before the task yields. hyper reads on until it has something to return, so a flood
 /// of ignored bytes would otherwise block the worker.
@@ -31,10 +30,10 @@ const MAX_READ: usize = 32 * 1024;
 /// What a read counts for at least, in bytes.
 const MIN_READ_COST: usize = 4 * 1024;
 
-/// A TCP connection that acknowledges early and can be read without the reactor.
+/// A connection that acknowledges early and can be read without the reactor.
 #[derive(Debug)]
 pub(super) struct Socket {
-    tcp: CoalescingTcp,
+    stream: CoalescingStream,
     /// Bytes were read that may not be acknowledged yet.
     unacknowledged: bool,
     /// Bytes read since the task last yielded.
@@ -47,9 +46,9 @@ pub(super) struct Socket {
 pub(super) type DirectReads = Arc<AtomicBool>;
 
 impl Socket {
-    pub(super) fn new(tcp: TcpStream, direct_reads: DirectReads) -> Self {
+    pub(super) fn new(stream: NetStream, direct_reads: DirectReads) -> Self {
         Self {
-            tcp: CoalescingTcp::new(tcp),
+            stream: CoalescingStream::new(stream),
             unacknowledged: false,
             read_since_yield: 0,
             direct_reads,
@@ -59,11 +58,11 @@ impl Socket {
     /// Reads what the kernel has now, with one system call if there is nothing. Registers no waker.
     fn read_now(&mut self, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // Nearly always empty, and a peek needs no initialized buffer.
-        let tcp = self.tcp.fd()?;
-        let peeked = recv(tcp, &mut [0_u8; 1][..], RecvFlags::PEEK);
+        let fd = self.stream.fd()?;
+        let peeked = recv(fd, &mut [0_u8; 1][..], RecvFlags::PEEK);
         let read = match peeked {
             Ok((0, _)) => Ok(0),
-            Ok(_) => recv(tcp, buf.initialize_unfilled(), RecvFlags::empty()).map(|(read, _)| read),
+            Ok(_) => recv(fd, buf.initialize_unfilled(), RecvFlags::empty()).map(|(read, _)| read),
             Err(problem) => Err(problem),
         };
         match read.map_err(io::Error::from) {
@@ -81,7 +80,7 @@ impl Socket {
     fn acknowledge(&mut self) {
         if std::mem::take(&mut self.unacknowledged) {
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            self.tcp.acknowledge();
+            self.stream.acknowledge();
         }
     }
 }
@@ -103,12 +102,12 @@ impl AsyncRead for Socket {
         let before = buf.filled().len();
         let read = if buf.remaining() > MAX_READ {
             let mut part = ReadBuf::new(buf.initialize_unfilled_to(MAX_READ));
-            let read = Pin::new(&mut self.tcp).poll_read(cx, &mut part);
+            let read = Pin::new(&mut self.stream).poll_read(cx, &mut part);
             let length = part.filled().len();
             buf.advance(length);
             read
         } else {
-            Pin::new(&mut self.tcp).poll_read(cx, buf)
+            Pin::new(&mut self.stream).poll_read(cx, buf)
         };
         match &read {
             Poll::Ready(_) => {
@@ -128,7 +127,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.tcp.for_write()?.poll_write(cx, buf)
+        self.stream.for_write()?.poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -136,7 +135,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.tcp.for_write()?.poll_write_vectored(cx, bufs)
+        self.stream.for_write()?.poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -149,7 +148,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.tcp.registered()?.poll_shutdown(cx)
+        self.stream.registered()?.poll_shutdown(cx)
     }
 }
 

@@ -168,7 +168,7 @@ async fn while_a_large_line_is_decoded_the_link_writes_and_notices_the_exit() {
     ))
     .await;
     while !matches!(child.receive().await, Ok(Inbound::Notification { .. })) {}
-    while child.link.blocking_decode.is_none() {
+    while child.link.input.blocking_decode.is_none() {
         assert!(
             timeout(Duration::from_millis(1), child.link.next(&SevenAndEight))
                 .await
@@ -177,8 +177,8 @@ async fn while_a_large_line_is_decoded_the_link_writes_and_notices_the_exit() {
     }
     // Delays the thread, as if decoding took long.
     let (release, held) = std::sync::mpsc::channel::<()>();
-    let decode = child.link.blocking_decode.take().unwrap();
-    child.link.blocking_decode = Some(tokio::spawn(async move {
+    let decode = child.link.input.blocking_decode.take().unwrap();
+    child.link.input.blocking_decode = Some(tokio::spawn(async move {
         let held = tokio::task::spawn_blocking(move || held.recv());
         let _ = held.await;
         decode.await.unwrap()

@@ -1,0 +1,62 @@
+//! The deadlines of a request, and what its errors report.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mcpvisor_core::ClientId;
+
+use super::{MAX_DEADLINE, Options};
+use crate::api::error::{CallError, RequestContext};
+use crate::api::reply::Failure;
+use crate::server::active_config::ActiveConfig;
+use crate::server::actor::now;
+use crate::server::slot::ServerSlot;
+
+/// What holds for a request from its first poll on.
+#[derive(Debug)]
+pub(super) struct Terms {
+    /// The slot that it was sent to; before that, the one of its handle.
+    pub(super) slot: Arc<ServerSlot>,
+    pub(super) config: Arc<ActiveConfig>,
+    client: ClientId,
+    pub(super) method: &'static str,
+    pub(super) deadline: Duration,
+    pub(super) idle: Duration,
+    /// When the deadline passes.
+    pub(super) due: Instant,
+}
+
+impl Terms {
+    pub(super) fn new(options: &Options) -> Self {
+        let slot = Arc::clone(&options.handle.slot);
+        let config = slot.config();
+        let timeouts = &config.settings.timeouts;
+        let deadline = options.deadline.unwrap_or(timeouts.call);
+        let idle = options.idle.unwrap_or(timeouts.idle);
+        Self {
+            slot,
+            config,
+            client: options.handle.client(),
+            method: options.method,
+            deadline,
+            idle,
+            due: now() + deadline.min(MAX_DEADLINE),
+        }
+    }
+
+    /// The error for a failure of the request.
+    pub(super) fn error(&self, tool: Option<&str>, failure: Failure) -> CallError {
+        let admission = &self.config.settings.admission;
+        let context = RequestContext {
+            server: self.slot.name().clone(),
+            method: self.method,
+            tool: tool.map(str::to_owned),
+            deadline: self.deadline,
+            idle: self.idle,
+            limit: admission.in_flight.saturating_add(admission.waiting),
+            expected_wait: self.slot.calls.expected_wait(self.client),
+            obstacle: self.slot.published.obstacle(),
+        };
+        context.error(failure)
+    }
+}
