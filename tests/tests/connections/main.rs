@@ -10,6 +10,7 @@
 #[path = "../fleet/mod.rs"]
 mod fleet;
 
+mod client_scope;
 mod pool;
 mod pool_changes;
 mod pool_kills;

@@ -37,7 +37,7 @@ pub struct ServerHandle {
     /// The filtered view of the client, if the client has a filter.
     pub(crate) view: Option<Arc<ClientView>>,
     /// Keeps the runtime alive: it ends with its last handle.
-    pub(crate) _lifeline: Arc<Lifeline>,
+    pub(crate) lifeline: Arc<Lifeline>,
 }
 
 impl std::fmt::Debug for ServerHandle {
@@ -64,14 +64,33 @@ impl ServerHandle {
         }
     }
 
+    /// The slot that its requests use; before the first request of a client with a connection of its
+    /// own, the main slot of the server.
+    pub(crate) fn present_slot(&self) -> Arc<ServerSlot> {
+        let own = self.agent.as_ref().filter(|_| self.slot.is_per_client());
+        let own = own.and_then(|agent| agent.present_slot(&self.slot.id));
+        own.unwrap_or_else(|| Arc::clone(&self.slot))
+    }
+
+    /// The slot that its next request uses. `None` if the client is closed.
+    pub(crate) fn request_slot(&self) -> Option<Arc<ServerSlot>> {
+        match &self.agent {
+            Some(agent) if self.slot.is_per_client() => {
+                self.slot.slot_of(agent, &self.lifeline.supervisor)
+            }
+            _ => Some(Arc::clone(&self.slot)),
+        }
+    }
+
     /// The server's name.
     pub fn name(&self) -> &ServerName {
         self.slot.name()
     }
 
-    /// The current status of the server; of a pool, that of its first instance. Never waits.
+    /// The current status of the server; of a pool, that of its first instance; of a server with a
+    /// connection for each client, that of this client's. Never waits.
     pub fn status(&self) -> ServerStatus {
-        self.slot.published.status()
+        self.present_slot().published.status()
     }
 
     /// What the server reported about itself on the last connection: its instructions for a model,
@@ -92,7 +111,7 @@ impl ServerHandle {
     /// # }
     /// ```
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.slot.published.peer_info.load_full()
+        self.present_slot().published.peer_info.load_full()
     }
 
     /// Subscribes to the server's status. Its call counts are those of the last status change;
@@ -133,18 +152,18 @@ impl ServerHandle {
         let config = self.slot.config();
         config.filter.check(tool).map_err(by("its server"))?;
         match &self.view {
-            Some(view) => {
+            Some(view) if !view.filter.is_open() => {
                 let exposed = exposed_name(self.name(), tool);
                 view.filter.check(&exposed).map_err(by("the client"))
             }
-            None => Ok(()),
+            Some(_) | None => Ok(()),
         }
     }
 
     /// The last stderr output of the server since its last start, or from before it if there is
     /// none since. Secrets of its config are replaced by `***`.
     pub fn stderr_tail(&self) -> String {
-        self.slot.stderr_tail()
+        self.present_slot().stderr_tail()
     }
 
     /// A reusable handle to a tool, by name.
@@ -159,7 +178,7 @@ impl ServerHandle {
     /// several callers cause one reconnect. Each instance of a pool whose connection has this
     /// generation is reconnected.
     pub fn report_broken(&self, generation: Generation) {
-        for instance in self.slot.instances() {
+        for instance in self.present_slot().instances() {
             instance.send(ServerMessage::ReportBroken(generation));
         }
     }
@@ -167,7 +186,7 @@ impl ServerHandle {
     /// Makes the actors of all instances panic. For tests of crash isolation.
     #[doc(hidden)]
     pub fn crash_actor(&self) {
-        for instance in self.slot.instances() {
+        for instance in self.slot.all_slots() {
             instance.send(ServerMessage::Crash);
         }
     }
@@ -175,7 +194,7 @@ impl ServerHandle {
     /// Makes the actor of one instance panic. For tests of crash isolation.
     #[doc(hidden)]
     pub fn crash_instance(&self, instance: u32) {
-        let instances = self.slot.instances();
+        let instances = self.slot.all_slots();
         if let Some(slot) = instances.iter().find(|it| it.id.instance == instance) {
             slot.send(ServerMessage::Crash);
         }

@@ -72,7 +72,7 @@ pub struct Runtime {
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     pub(crate) registry: Arc<ServerRegistry>,
-    supervisor: ActorRef<SupervisorMessage>,
+    pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) host: Arc<Host>,
     pub(crate) catalogs: Arc<CatalogMerger>,
@@ -200,7 +200,7 @@ impl Runtime {
             slot,
             agent,
             view,
-            _lifeline: Arc::clone(&self.lifeline),
+            lifeline: Arc::clone(&self.lifeline),
         }
     }
 
@@ -220,7 +220,7 @@ impl Runtime {
     /// All slots: those of all instances of all servers, in the order of names and instances.
     pub(crate) fn slots(&self) -> Vec<Arc<ServerSlot>> {
         let servers = self.lifeline.registry.load();
-        servers.values().flat_map(|slot| slot.instances()).collect()
+        servers.values().flat_map(|slot| slot.all_slots()).collect()
     }
 
     /// The names of all servers, in order.
@@ -384,8 +384,8 @@ impl Runtime {
         slot: &Arc<ServerSlot>,
         message: impl Fn(ControlReply) -> ServerMessage,
     ) -> Result<(), ControlError> {
-        let instances = slot.instances();
-        let requests = instances.iter().map(|it| self.control(it, &message));
+        let slots = slot.all_slots();
+        let requests = slots.iter().map(|it| self.control(it, &message));
         join_all(requests).await.into_iter().collect()
     }
 
@@ -484,11 +484,11 @@ impl Runtime {
     /// Removes a server: calls in flight may finish, then it is closed and forgotten.
     pub async fn remove(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
         let slot = self.slot(name.as_ref())?;
-        let (server, instances) = (slot.name().clone(), slot.instances());
+        let (server, slots) = (slot.name().clone(), slot.all_slots());
         self.ask_supervisor(|reply| SupervisorMessage::Remove { server, reply })
             .await?;
         let due = Instant::now() + slot.config().settings.close.total().min(MAX_SHUTDOWN);
-        end_connections(instances, due).await;
+        end_connections(slots, due).await;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcpvisor_core::settings::ConnectionSettings;
+use mcpvisor_core::settings::{ConnectionScope, ConnectionSettings};
 use mcpvisor_core::{InvalidServerName, InvalidSetting, ServerName, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
@@ -249,6 +249,35 @@ impl ServerConfig {
     #[must_use]
     pub fn instances(mut self, instances: usize) -> Self {
         self.settings.connections.instances = instances;
+        self
+    }
+
+    /// Sets which clients share a connection. With [`ConnectionScope::Client`] each
+    /// [client](crate::Runtime::client) has its own, which is opened at its first request, closed
+    /// after `sleep_after` without a request (5 minutes unless set), and bounded in number by
+    /// [`max_connections`](Self::max_connections). The server keeps its state for each client, and
+    /// what it requests from a client belongs to that client.
+    ///
+    /// ```
+    /// use mcpvisor::{ConnectionScope, ServerConfig, Transport};
+    ///
+    /// # fn example() -> Result<(), mcpvisor::InvalidServerName> {
+    /// let memory = Transport::stdio("mcp-server-memory");
+    /// let memory = ServerConfig::new("memory", memory)?.scope(ConnectionScope::Client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn scope(mut self, scope: ConnectionScope) -> Self {
+        self.settings.connections.scope = scope;
+        self
+    }
+
+    /// Sets how many connections may be open at once if each client has its own. The least recently
+    /// used one without calls is closed when another is needed; while all have calls, requests wait.
+    #[must_use]
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.settings.connections.max_connections = connections;
         self
     }
 

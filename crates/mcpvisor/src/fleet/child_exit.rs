@@ -74,6 +74,7 @@ impl SupervisorState {
             state.closed.get_or_insert(CloseOutcome::Forced).clone()
         };
         self.note_closing(slot);
+        slot.forget_client_slot();
         let from = slot.published.status().state;
         slot.publish_end();
         let generation = slot.generation();

@@ -282,11 +282,16 @@ impl Runtime {
         }
     }
 
-    /// Adds or removes instances of a pool, as its config says. Calls of a removed one may finish.
+    /// Adds or removes instances of a pool, as its config says, and removes the slots of clients that
+    /// no longer have connections of their own. Calls of a removed slot may finish.
     async fn resize_pool(&self, slot: &Arc<ServerSlot>) {
         let Some(group) = slot.group() else {
             return;
         };
+        if !slot.is_per_client() {
+            let clients = slot.client_slots();
+            join_all(clients.iter().map(|it| self.retire_slot(it))).await;
+        }
         let mut pool = group.pool().to_vec();
         let wanted = slot
             .config()

@@ -311,6 +311,7 @@ impl SupervisorState {
             };
             slot.mailbox.send_replace(gone);
             slot.publish_end();
+            slot.forget_client_slot();
             return;
         }
         slot.emit(Generation::NONE, EventKind::InstanceAdded);

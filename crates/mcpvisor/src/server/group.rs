@@ -1,4 +1,5 @@
-//! The slots of one server beside its main one: the further instances of a pool.
+//! The slots of one server beside its main one: the further instances of a pool, and those of clients
+//! ([`super::client_slots`]).
 //!
 //! The main slot is the one in the registry, under the server's name. Every slot has an actor, a budget
 //! and a status of its own.
@@ -12,6 +13,7 @@ use mcpvisor_core::ClientId;
 use mcpvisor_core::instance_choice::{self, Candidate};
 
 use super::call_admission::OpenCall;
+use super::client_slots::ClientSlots;
 use super::published::Availability;
 use super::slot::ServerSlot;
 use crate::api::agent::Agent;
@@ -22,6 +24,8 @@ use crate::mutex::lock;
 pub(crate) struct SlotGroup {
     /// The further instances of a pool, in the order of their numbers. A reload replaces it.
     pool: ArcSwap<Vec<Arc<ServerSlot>>>,
+    /// The slots of clients that have connections of their own.
+    pub(super) clients: Mutex<ClientSlots>,
     /// Locked while an instance is chosen and its call opened, so that concurrent callers see each
     /// other's calls.
     choice: Mutex<Choice>,
@@ -41,6 +45,7 @@ impl SlotGroup {
     pub(super) fn new(enabled: bool) -> Self {
         Self {
             pool: ArcSwap::default(),
+            clients: Mutex::default(),
             choice: Mutex::default(),
             enabled: AtomicBool::new(enabled),
         }

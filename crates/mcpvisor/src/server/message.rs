@@ -57,6 +57,10 @@ pub(crate) enum ServerMessage {
     Shutdown(Duration),
     /// The supervisor grants the connect permit.
     PermitGranted,
+    /// It has a place for a connection: [`super::places`].
+    PlaceGranted,
+    /// Another client needs a connection: sleep, unless this one is in use.
+    GiveWay,
     /// A connection task reports an event.
     Connection {
         /// The connection.

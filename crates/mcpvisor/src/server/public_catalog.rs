@@ -42,6 +42,10 @@ impl PublicCatalog {
         }
     }
 
+    pub(super) fn name(&self) -> &ServerName {
+        &self.name
+    }
+
     pub(crate) fn load(&self) -> Arc<ServerCatalog> {
         self.current.load_full()
     }

@@ -17,7 +17,7 @@ use crate::api::error::Obstacle;
 use crate::api::status::ServerStatus;
 #[cfg(feature = "http")]
 use crate::api::status::UnsavedLogin;
-use crate::catalog::ServerCatalog;
+use crate::catalog::{ClientView, ServerCatalog};
 
 /// The published snapshots of one slot.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Published {
     /// The lists of its own connection.
     catalog: ArcSwap<ServerCatalog>,
     shared: Arc<ServerShared>,
+    /// The client that alone sees its lists, if the slot belongs to one.
+    owner: Option<Arc<ClientView>>,
 }
 
 /// Whether a server can be used, for tasks that wait for it.
@@ -63,7 +65,11 @@ impl Availability {
 }
 
 impl Published {
-    pub(super) fn new(status: ServerStatus, shared: Arc<ServerShared>) -> Self {
+    pub(super) fn new(
+        status: ServerStatus,
+        shared: Arc<ServerShared>,
+        owner: Option<Arc<ClientView>>,
+    ) -> Self {
         Self {
             instance: status.instance,
             availability: watch::Sender::new(Availability::of(&status)),
@@ -73,6 +79,7 @@ impl Published {
             peer_info: ArcSwapOption::empty(),
             catalog: ArcSwap::from_pointee(ServerCatalog::default()),
             shared,
+            owner,
         }
     }
 
@@ -122,9 +129,15 @@ impl Published {
     /// the slot publishes its lists.
     pub(super) fn publish_catalog(&self, catalog: Arc<ServerCatalog>, publishes: bool) {
         self.catalog.store(Arc::clone(&catalog));
-        self.shared
-            .public
-            .publish(self.instance, catalog, publishes);
+        let public = &self.shared.public;
+        match &self.owner {
+            Some(view) if publishes && catalog.revision > 0 => {
+                view.set_own(public.name(), Some(catalog));
+            }
+            Some(view) => view.set_own(public.name(), None),
+            None => return public.publish(self.instance, catalog, publishes),
+        }
+        public.changed.notify();
     }
 
     /// The lists of its own connection.
@@ -137,9 +150,11 @@ impl Published {
     pub(super) fn publish_end(&self, is_main: bool) {
         self.set_call_counts(0, 0);
         self.catalog.store(Arc::default());
-        match is_main {
-            true => self.shared.public.end(),
-            false => self.shared.public.remove(self.instance),
+        let public = &self.shared.public;
+        match &self.owner {
+            Some(view) => view.set_own(public.name(), None),
+            None if is_main => public.end(),
+            None => public.remove(self.instance),
         }
         let mut status = self.status();
         status.state = StateName::Disabled;

@@ -26,7 +26,7 @@ pub(crate) struct RestartState {
 }
 
 /// The last known lists of a server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct KnownLists {
     /// As they were fetched.
     pub(super) fetched: Arc<ServerCatalog>,

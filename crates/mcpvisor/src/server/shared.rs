@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mcpvisor_core::ServerName;
 
+use super::places::Places;
 use super::public_catalog::PublicCatalog;
 use crate::catalog::CatalogMerger;
 use crate::fleet::host::Host;
@@ -17,6 +18,8 @@ pub(crate) struct ServerShared {
     pub(crate) public: PublicCatalog,
     /// Writes of the era cache that are under way.
     pub(crate) era_writes: EraWriteQueue,
+    /// Bounds its connections, if each client has its own.
+    pub(super) places: Arc<Places>,
     /// The tools that a person approved.
     pub(super) pins: Arc<PinStore>,
 }
@@ -26,6 +29,7 @@ impl ServerShared {
         Self {
             public: PublicCatalog::new(name.clone(), fleet),
             era_writes: EraWriteQueue::default(),
+            places: Arc::default(),
             pins: Arc::new(PinStore::new(name.clone(), host.state.clone())),
         }
     }

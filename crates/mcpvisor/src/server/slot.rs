@@ -10,13 +10,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use arc_swap::ArcSwap;
-use mcpvisor_core::{Durable, Generation, ServerInstance, ServerName};
+use mcpvisor_core::request_routing::Answerer;
+use mcpvisor_core::{Durable, Generation, ServerInstance, ServerName, ServerSettings};
 use ractor::ActorRef;
 use rmcp::ErrorData;
+use rmcp::model::InitializeRequestParams;
 use tokio::sync::watch;
 
 use super::active_config::ActiveConfig;
 use super::call_admission::CallAdmission;
+use super::client_slots::{AccountConfig, SlotOwner};
 use super::connection_lock::ConnectionLock;
 #[cfg(feature = "http")]
 use super::credential_secrets::CredentialSecrets;
@@ -26,12 +29,13 @@ use super::message::ServerMessage;
 use super::published::Published;
 use super::restart_state::{EraKnowledge, RestartState};
 use super::shared::ServerShared;
+use crate::api::callbacks::BoundCallbacks;
 use crate::api::events::{EventBus, EventKind, EventSource};
 use crate::api::status::ServerStatus;
 use crate::api::transport::SSE;
 #[cfg(feature = "http")]
 use crate::auth::{Authorization, ServerAuth};
-use crate::catalog::{CatalogMerger, ServerCatalog, visible_catalog};
+use crate::catalog::{Audience, CatalogMerger, ServerCatalog, visible_catalog};
 use crate::config::ServerConfig;
 use crate::fleet::host::Host;
 use crate::link::StderrRing;
@@ -82,6 +86,8 @@ enum SlotRole {
     Main(SlotGroup),
     /// A further instance of the pool of this main slot.
     Pooled(Weak<ServerSlot>),
+    /// The connection of one client.
+    Owned(Box<SlotOwner>),
 }
 
 /// What a slot is made of, beside its settings.
@@ -138,6 +144,8 @@ impl ServerSlot {
     /// A main slot and the further instances of its pool.
     pub(crate) fn with_pool(main: Self) -> Arc<Self> {
         let main = Arc::new(main);
+        let limit = main.config().settings.connections.max_connections;
+        main.shared.places.set_limit(limit);
         if let Some(group) = main.group() {
             let further = 1..main.config().settings.connections.instances;
             group.set_pool(further.map(|_| Arc::new(main.new_instance())).collect());
@@ -164,6 +172,38 @@ impl ServerSlot {
         instance
     }
 
+    /// The connection of one client of this server; `account` for another account than that of its
+    /// config.
+    pub(super) fn new_client_slot(
+        self: &Arc<Self>,
+        owner: SlotOwner,
+        account: Option<AccountConfig>,
+    ) -> Self {
+        let shares_account = account.is_none();
+        let account = account.unwrap_or_else(|| AccountConfig {
+            config: self.config(),
+            #[cfg(feature = "http")]
+            auth: self.auth(),
+        });
+        let slot = Self::of(SlotParts {
+            instance: self.host.next_instance(),
+            role: SlotRole::Owned(Box::new(owner)),
+            enabled: self.group().is_some_and(SlotGroup::is_enabled),
+            config: account.config,
+            // The main slot saves the lists of its account.
+            catalog_cache: CatalogCache::new(self.name().clone(), None),
+            shared: Arc::clone(&self.shared),
+            host: Arc::clone(&self.host),
+            events: Arc::clone(&self.events),
+            #[cfg(feature = "http")]
+            auth: account.auth,
+        });
+        if shares_account {
+            slot.restart_state().era = self.restart_state().era;
+        }
+        slot
+    }
+
     fn of(parts: SlotParts) -> Self {
         let SlotParts {
             instance,
@@ -178,11 +218,22 @@ impl ServerSlot {
             auth,
         } = parts;
         let server = config.name.clone();
+        let view = match &role {
+            SlotRole::Owned(owner) => Some(Arc::clone(&owner.view)),
+            SlotRole::Main(_) | SlotRole::Pooled(_) => None,
+        };
         let durable = Durable::new(&config.settings, enabled);
         let messages = config.settings.messages;
-        let state = durable.first_state(&config.machine_settings());
+        let mut settings = config.machine_settings();
+        settings.rest.lazy |= matches!(role, SlotRole::Owned(_));
+        let state = durable.first_state(&settings);
+        let client = match &role {
+            SlotRole::Owned(owner) => Some(Arc::clone(&owner.name)),
+            SlotRole::Main(_) | SlotRole::Pooled(_) => None,
+        };
         let status = ServerStatus {
             instance,
+            client,
             attempts_limit: config.settings.budget.attempts,
             required: config.required,
             ..ServerStatus::initial(server.clone(), state, config.transport.label())
@@ -191,7 +242,7 @@ impl ServerSlot {
             id: ServerInstance { server, instance },
             role,
             mailbox: watch::Sender::new(Mailbox::Starting),
-            published: Published::new(status, Arc::clone(&shared)),
+            published: Published::new(status, Arc::clone(&shared), view),
             shared,
             list_expiry: ListExpiry::never(),
             calls: Arc::new(CallAdmission::new(&config.settings.admission)),
@@ -225,8 +276,12 @@ impl ServerSlot {
     /// All slots of the server. Without a main slot there are none.
     fn siblings(self: &Arc<Self>) -> Vec<Arc<Self>> {
         match &self.role {
-            SlotRole::Main(_) => self.instances(),
-            SlotRole::Pooled(main) => main.upgrade().map_or_else(Vec::new, |it| it.instances()),
+            SlotRole::Main(_) => self.all_slots(),
+            SlotRole::Pooled(main) => main.upgrade().map_or_else(Vec::new, |it| it.all_slots()),
+            SlotRole::Owned(owner) => {
+                let main = owner.main.upgrade();
+                main.map_or_else(Vec::new, |it| it.all_slots())
+            }
         }
     }
 
@@ -242,8 +297,50 @@ impl ServerSlot {
     pub(crate) fn group(&self) -> Option<&SlotGroup> {
         match &self.role {
             SlotRole::Main(group) => Some(group),
-            SlotRole::Pooled(_) => None,
+            SlotRole::Pooled(_) | SlotRole::Owned(_) => None,
         }
+    }
+
+    /// The client that it belongs to.
+    pub(crate) fn owner(&self) -> Option<&SlotOwner> {
+        match &self.role {
+            SlotRole::Owned(owner) => Some(owner),
+            SlotRole::Main(_) | SlotRole::Pooled(_) => None,
+        }
+    }
+
+    /// The settings of its machine.
+    pub(super) fn machine_settings(&self) -> ServerSettings {
+        let mut settings = self.config().machine_settings();
+        settings.rest.lazy |= self.owner().is_some();
+        settings
+    }
+
+    /// What its callers see: the lists of its own connection, or those of the server.
+    pub(crate) fn callers_catalog(&self) -> Arc<ServerCatalog> {
+        let own = self.owner().map(|_| self.published.catalog());
+        let own = own.filter(|catalog| catalog.revision > 0);
+        own.unwrap_or_else(|| self.shared.public.load())
+    }
+
+    /// The client's part of a handshake before 2026-07-28.
+    pub(crate) fn client_params(&self) -> InitializeRequestParams {
+        let Some(owner) = self.owner() else {
+            return self.host.shared_client();
+        };
+        let mut client = self.host.client.clone();
+        if let Some(callbacks) = &owner.callbacks {
+            client.capabilities = callbacks.capabilities();
+        }
+        client
+    }
+
+    /// Who answers requests of the server that no call caused.
+    pub(crate) fn default_callbacks(&self) -> BoundCallbacks {
+        let own = self.owner().and_then(|owner| owner.callbacks.clone());
+        own.unwrap_or_else(|| {
+            BoundCallbacks::new(Answerer::Runtime, Arc::clone(&self.host.callbacks))
+        })
     }
 
     pub(crate) fn config(&self) -> Arc<ActiveConfig> {
@@ -264,9 +361,17 @@ impl ServerSlot {
             instance.auth.store(self.auth());
             instance.use_config(Arc::clone(&next));
         }
+        self.configure_clients(&next);
+        let limit = next.settings.connections.max_connections;
+        self.shared.places.set_limit(limit);
     }
 
-    fn use_config(&self, config: Arc<ActiveConfig>) {
+    #[cfg(feature = "http")]
+    pub(super) fn set_auth(&self, auth: Arc<ServerAuth>) {
+        self.auth.store(auth);
+    }
+
+    pub(super) fn use_config(&self, config: Arc<ActiveConfig>) {
         self.calls.reconfigure(&config.settings.admission);
         let messages = config.settings.messages;
         self.message_limits.set(messages);
@@ -324,7 +429,14 @@ impl ServerSlot {
         let config = self.config();
         let approval = self.shared.pins.approval();
         let pins = config.pin.then(|| (&*approval, config.fingerprint()));
-        visible_catalog(fetched, &config.filter, pins)
+        let mut visible = visible_catalog(fetched, &config.filter, pins);
+        visible.audience = match config.settings.connections.is_per_client() {
+            true if config.transport.has_accounts() => {
+                Audience::Account(config.transport.account().map(Arc::from))
+            }
+            _ => Audience::Everyone,
+        };
+        visible
     }
 
     /// Remembers whether the server was last enabled or disabled, for new slots.
@@ -352,10 +464,14 @@ impl ServerSlot {
         matches!(&*self.mailbox.borrow(), Mailbox::Gone)
     }
 
+    /// Whether it has ended for good.
+    pub(crate) fn is_removed(&self) -> bool {
+        matches!(&*self.mailbox.borrow(), Mailbox::Removed | Mailbox::Gone)
+    }
+
     /// Whether another slot of the server was removed, but not this main one.
     pub(crate) fn outlives(&self, other: &Self) -> bool {
-        let is_removed = matches!(&*self.mailbox.borrow(), Mailbox::Removed | Mailbox::Gone);
-        self.id != other.id && !is_removed
+        self.id != other.id && !self.is_removed()
     }
 
     /// Sends a message to the actor. It is dropped if no actor runs.
@@ -375,7 +491,7 @@ impl ServerSlot {
     pub(crate) fn emit(&self, generation: Generation, kind: EventKind) {
         let source = EventSource {
             id: &self.id,
-            client: None,
+            client: self.owner().map(|owner| &owner.name),
         };
         self.events.emit(source, generation, kind);
     }

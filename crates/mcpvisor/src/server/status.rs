@@ -1,5 +1,6 @@
 //! Builds and publishes the status of a server, and the events that go with it.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use mcpvisor_core::machine::{Action, Fault};
@@ -118,7 +119,7 @@ impl ServerState {
         ServerStatus {
             name: self.slot.name().clone(),
             instance: self.slot.id.instance,
-            client: None,
+            client: self.slot.owner().map(|owner| Arc::clone(&owner.name)),
             state: machine.state().name(),
             generation: durable.generation,
             since: self.draft.since,

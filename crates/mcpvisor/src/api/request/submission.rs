@@ -23,6 +23,9 @@ use crate::server::message::ServerMessage;
 use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
 
+/// Slots that a call is offered to, if each is removed by a reload before it takes the call.
+const MAX_SLOTS: u32 = 3;
+
 /// A call that the actor may have.
 struct Submitted {
     answer: oneshot::Receiver<Answer>,
@@ -62,7 +65,9 @@ impl Options {
             true => None,
             false => take_quota(&self.handle, terms.due).await?,
         };
+        let mut attempts = 0;
         loop {
+            attempts += 1;
             let (slot, open) = open_call(&self.handle, &request)?;
             terms.slot = Arc::clone(&slot);
             let (call, answer) = self.new_call(request, &slot, open, terms);
@@ -80,8 +85,10 @@ impl Options {
                         _quota: quota,
                     });
                 }
-                // Another instance gets it.
-                Err((Failure::Removed, call)) if self.handle.slot.outlives(&cancel.slot) => {
+                // Another slot gets it.
+                Err((Failure::Removed, call))
+                    if attempts < MAX_SLOTS && self.handle.slot.outlives(&cancel.slot) =>
+                {
                     request = call.request.ok_or(Failure::ActorGone)?;
                 }
                 Err((failure, _)) => return Err(failure),
@@ -129,13 +136,14 @@ fn open_call(
     handle: &ServerHandle,
     request: &ClientRequest,
 ) -> Result<(Arc<ServerSlot>, OpenCall), Failure> {
-    // Subscriptions are at the main slot, so that a later request finds them.
+    let slot = handle.request_slot().ok_or(Failure::ClientClosed)?;
+    // Subscriptions are at the main slot of a pool, so that a later request finds them.
     let opened = match request {
         ClientRequest::SubscribeRequest(_) | ClientRequest::UnsubscribeRequest(_) => {
-            let open = handle.slot.calls.open(handle.client());
-            open.map(|open| (Arc::clone(&handle.slot), open))
+            let open = slot.calls.open(handle.client());
+            open.map(|open| (slot, open))
         }
-        _ => handle.slot.open_call(handle.agent.as_ref()),
+        _ => slot.open_call(handle.agent.as_ref()),
     };
     opened.ok_or(Failure::Outcome(Outcome::Busy))
 }
@@ -161,10 +169,11 @@ async fn take_quota(
     let Some(agent) = handle.agent.as_ref().filter(|it| !it.quota.is_open()) else {
         return Ok(None);
     };
+    let slot = handle.present_slot();
     let permit = tokio::select! {
         biased;
         permit = agent.quota.take(deadline) => permit,
-        () = until_unavailable(&handle.slot) => return Ok(None),
+        () = until_unavailable(&slot) => return Ok(None),
     };
     permit.map(Some).map_err(|refusal| match refusal {
         QuotaRefusal::TooManyWaiting(limit) => Failure::ClientQueueFull(limit),
@@ -184,7 +193,7 @@ pub(super) async fn check_arguments(
     let Ok(ClientRequest::CallToolRequest(call)) = request else {
         return Ok(());
     };
-    let catalog = slot.shared.public.load();
+    let catalog = slot.callers_catalog();
     let Some(tool) = catalog.tool(&call.params.name) else {
         return Ok(());
     };

@@ -63,7 +63,7 @@ impl Options {
         {
             return Some(TaskSupport::Forbidden);
         }
-        slot.shared.public.load().tool(tool).map(TaskSupport::of)
+        slot.callers_catalog().tool(tool).map(TaskSupport::of)
     }
 
     /// Likewise, once the connected server has listed its tools.
@@ -121,7 +121,11 @@ impl Options {
             }
             Answered::Task(state) => state,
         };
-        let task = TaskHandle::new(&self.handle.at(&terms.slot), &state.info.id, tool.as_deref());
+        let task = TaskHandle::new(
+            &self.handle.at(&terms.slot),
+            &state.info.id,
+            tool.as_deref(),
+        );
         let mut cancel = CancelOnDrop::new(&task);
         let kept = options.keep && kept_tasks::keep(&terms.slot, task.id(), tool.as_deref()).await;
         cancel.disarm();

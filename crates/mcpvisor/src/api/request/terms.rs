@@ -28,7 +28,7 @@ pub(super) struct Terms {
 
 impl Terms {
     pub(super) fn new(options: &Options) -> Self {
-        let slot = Arc::clone(&options.handle.slot);
+        let slot = options.handle.present_slot();
         let config = slot.config();
         let timeouts = &config.settings.timeouts;
         let deadline = options.deadline.unwrap_or(timeouts.call);
