@@ -106,11 +106,15 @@ fn note(status: &ServerStatus, within: &str) -> String {
         _ => None,
     };
     let strays = server_notes::stray_lines(status).filter(|_| status.state != StateName::Connected);
+    let ambiguous = server_notes::ambiguous_requests(status);
     let name = status.name.as_str();
     let unsaved = server_notes::unsaved_login(status).map(Note::into_sentence);
     let held = server_notes::held_tools(name, status.held).map(Note::into_sentence);
     let findings = server_notes::findings(name, status.findings).map(Note::into_sentence);
-    let problems: Vec<String> = [late, fault, strays].into_iter().flatten().collect();
+    let problems: Vec<String> = [late, fault, strays, ambiguous]
+        .into_iter()
+        .flatten()
+        .collect();
     let problems = Some(problems.join("; ")).filter(|problems| !problems.is_empty());
     let action = status_action(status);
     join_sentences([problems, action, unsaved, held, findings])

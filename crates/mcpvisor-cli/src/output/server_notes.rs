@@ -82,6 +82,18 @@ pub(crate) fn unsaved_login(status: &ServerStatus) -> Option<Note> {
     })
 }
 
+/// Requests of the server that were declined because several clients may have caused them. The action
+/// of the status says what to do.
+pub(crate) fn ambiguous_requests(status: &ServerStatus) -> Option<String> {
+    let requests = match status.ambiguous_requests {
+        0 => return None,
+        1 => "1 request of the server was".to_owned(),
+        count => format!("{count} requests of the server were"),
+    };
+    let why = "calls of several clients may have caused it";
+    Some(format!("{requests} declined, because {why}"))
+}
+
 /// Tools that wait for approval.
 pub(crate) fn held_tools(server: &str, count: usize) -> Option<Note> {
     let text = match count {

@@ -315,9 +315,12 @@ fn fault(row: &ServerStatus) -> String {
 
 /// The last fault, else what else is wrong.
 fn last_error(row: &ServerStatus) -> String {
-    match (fault(row), server_notes::unsaved_login(row)) {
-        (fault, Some(note)) if fault.is_empty() => note.text,
-        (fault, _) => fault,
+    let fault = fault(row);
+    let unsaved = || server_notes::unsaved_login(row).map(|note| note.text);
+    let other = || unsaved().or_else(|| server_notes::ambiguous_requests(row));
+    match fault.is_empty() {
+        true => other().unwrap_or_default(),
+        false => fault,
     }
 }
 

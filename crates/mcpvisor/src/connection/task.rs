@@ -69,7 +69,8 @@ pub(crate) fn spawn(
     match &config.transport.0 {
         #[cfg(feature = "stdio")]
         TransportKind::Stdio(command) => {
-            let (slot, command) = (Arc::clone(&slot), command.clone());
+            let command = command.for_client(slot.owner().map(|owner| &*owner.name));
+            let slot = Arc::clone(&slot);
             tokio::spawn(task.run(OpenStdio { slot, command }));
         }
         #[cfg(feature = "http")]

@@ -93,7 +93,7 @@ impl RestartState {
     /// Takes over what another instance of the server knows: its era, and the level of its logs.
     /// Subscriptions stay with the other one.
     pub(super) fn inherit(&mut self, other: &Self) {
-        self.era = other.era.clone();
+        self.era = other.era;
         self.session.log_level = other.session.log_level;
     }
 }

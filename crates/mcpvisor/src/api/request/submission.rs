@@ -86,12 +86,13 @@ impl Options {
                     });
                 }
                 // Another slot gets it.
-                Err((Failure::Removed, call))
+                Err(Untaken::SlotRemoved(call))
                     if attempts < MAX_SLOTS && self.handle.slot.outlives(&cancel.slot) =>
                 {
                     request = call.request.ok_or(Failure::ActorGone)?;
                 }
-                Err((failure, _)) => return Err(failure),
+                Err(Untaken::SlotRemoved(_)) => return Err(Failure::Removed),
+                Err(Untaken::Failed(failure)) => return Err(failure),
             }
         }
     }
@@ -235,8 +236,12 @@ fn reports_progress(request: &ClientRequest) -> bool {
     )
 }
 
-/// A call that no actor took, and why.
-type Untaken = (Failure, Box<Call>);
+/// Why no actor took a call.
+enum Untaken {
+    /// The slot was removed; another one may take it.
+    SlotRemoved(Box<Call>),
+    Failed(Failure),
+}
 
 /// Hands a call to the actor of a slot, and waits while the actor restarts.
 async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Result<(), Untaken> {
@@ -256,7 +261,7 @@ async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Re
                     .await
                     .is_err()
                 {
-                    return Err((deadline_before_send(), call));
+                    return Err(Untaken::Failed(deadline_before_send()));
                 }
             }
         }
@@ -272,8 +277,8 @@ fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, U
             Ok(()) | Err(_) => Ok(None),
         },
         Mailbox::Starting => Ok(Some(call)),
-        Mailbox::Removed => Err((Failure::Removed, call)),
-        Mailbox::Gone => Err((Failure::RuntimeGone, call)),
+        Mailbox::Removed => Err(Untaken::SlotRemoved(call)),
+        Mailbox::Gone => Err(Untaken::Failed(Failure::RuntimeGone)),
     }
 }
 
