@@ -60,10 +60,10 @@ impl ClientView {
     }
 
     pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
-        let own = self.own_version.load(Ordering::Acquire);
-        if own == 0 && self.account.is_none() && self.filter.is_open() {
+        if self.shows_fleet() {
             return self.merger.catalog();
         }
+        let own = self.own_version.load(Ordering::Acquire);
         let version = self.merger.version();
         let filtered = self.filtered.load();
         if filtered.catalog.version == version && filtered.own_version == own {
@@ -71,6 +71,12 @@ impl ClientView {
         }
         drop(filtered);
         self.filter_changed()
+    }
+
+    /// Whether it shows the catalog of the fleet as it is.
+    pub(crate) fn shows_fleet(&self) -> bool {
+        let has_own = self.own_version.load(Ordering::Acquire) > 0;
+        !has_own && self.account.is_none() && self.filter.is_open()
     }
 
     /// What it would see without its filter. Computed anew if it has connections of its own.
