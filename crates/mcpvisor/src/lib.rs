@@ -84,7 +84,7 @@ pub use api::callbacks::{
 pub use api::client::{Client, ClientBuilder};
 pub use api::error::{
     ArgumentProblem, BusyLimit, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
-    ServerNotReady, StartError, UnknownServer, UnknownTool,
+    NotifyError, ServerNotReady, StartError, UnknownServer, UnknownTool,
 };
 pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use api::handle::{ServerHandle, ToolHandle};

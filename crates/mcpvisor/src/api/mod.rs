@@ -8,6 +8,7 @@ pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod meta_tools;
 pub(crate) mod quota;
+pub(crate) mod raw;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod runtime;

@@ -29,7 +29,7 @@ use crate::api::error::CallError;
 use crate::api::handle::ServerHandle;
 use crate::api::reply::Failure;
 use crate::api::task::state::Answered;
-use crate::link::TaskParam;
+use crate::link::{TaskParam, tool_name};
 
 /// Cap of every deadline, so that clock arithmetic cannot overflow.
 pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -76,7 +76,7 @@ type Running<R> = Pin<Box<dyn Future<Output = Result<R, CallError>> + Send>>;
 pub(crate) struct Options {
     handle: ServerHandle,
     request: Result<ClientRequest, String>,
-    method: &'static str,
+    method: Cow<'static, str>,
     deadline: Option<Duration>,
     idle: Option<Duration>,
     retry: RetryPolicy,
@@ -103,7 +103,7 @@ impl<R> fmt::Debug for Request<R> {
 impl<R> Request<R> {
     pub(crate) fn new(
         handle: &ServerHandle,
-        method: &'static str,
+        method: impl Into<Cow<'static, str>>,
         request: impl Into<ClientRequest>,
     ) -> Self {
         Self::checked(handle, method, Ok(request.into()))
@@ -111,14 +111,14 @@ impl<R> Request<R> {
 
     pub(crate) fn checked(
         handle: &ServerHandle,
-        method: &'static str,
+        method: impl Into<Cow<'static, str>>,
         request: Result<ClientRequest, String>,
     ) -> Self {
         Self {
             options: Some(Options {
                 handle: handle.clone(),
                 request,
-                method,
+                method: method.into(),
                 deadline: None,
                 idle: None,
                 retry: RetryPolicy::Default,
@@ -243,8 +243,14 @@ impl Options {
     fn tool(&self) -> Option<Cow<'static, str>> {
         match &self.request {
             Ok(ClientRequest::CallToolRequest(call)) => Some(call.params.name.clone()),
-            _ => None,
+            Ok(request) => tool_name(request).map(|name| Cow::Owned(name.to_owned())),
+            Err(_) => None,
         }
+    }
+
+    /// Whether its caller gets the result as it is, also if that is a task.
+    fn is_raw(&self) -> bool {
+        matches!(self.request, Ok(ClientRequest::CustomRequest(_)))
     }
 
     /// Checks the request, sends it and waits for its answer.
@@ -263,8 +269,8 @@ impl Options {
             }
         }
         let answer = match tool {
-            Some(tool) => self.submit_call(terms, tool).await,
-            None => self.submit(terms).await.map(Answered::Result),
+            Some(tool) if !self.is_raw() => self.submit_call(terms, tool).await,
+            _ => self.submit(terms).await.map(Answered::Result),
         };
         answer.map_err(|failure| terms.error(tool, failure))
     }

@@ -15,6 +15,7 @@ use crate::auth::Authorization;
 use crate::link::http::HttpEndpoint;
 use crate::server::active_config::ActiveConfig;
 use crate::server::call::Call;
+use crate::server::message::OutgoingNotification;
 use crate::server::slot::ServerSlot;
 
 /// A command from the actor to its connection task. Dropping the sender closes the connection.
@@ -29,6 +30,8 @@ pub(crate) enum Command {
         /// What its caller gets.
         outcome: Box<Outcome>,
     },
+    /// Send a notification.
+    Notify(Box<OutgoingNotification>),
     /// Send an internal request.
     Internal(Box<InternalRequest>),
     /// Use the headers of this endpoint from now on.

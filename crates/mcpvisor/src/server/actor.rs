@@ -18,7 +18,9 @@ use super::catalog_update::ListProgress;
 #[cfg(feature = "http")]
 use super::credential::WatchTask;
 use super::list_processing::ReplyWhenPublished;
-use super::message::{ConnectionUpdate, ControlReply, ServerMessage};
+use super::message::{
+    ConnectionUpdate, ControlReply, NotifyFailure, OutgoingNotification, ServerMessage,
+};
 use super::restore::Restore;
 use super::slot::ServerSlot;
 use super::status::StatusDraft;
@@ -26,9 +28,7 @@ use crate::api::error::ControlError;
 use crate::api::reply::Failure;
 #[cfg(feature = "http")]
 use crate::api::transport::TransportKind;
-#[cfg(feature = "http")]
-use crate::connection::Command;
-use crate::connection::ConnectionHandle;
+use crate::connection::{Command, ConnectionHandle};
 use crate::fleet::SupervisorMessage;
 use crate::message_timer::MessageTimer;
 
@@ -148,6 +148,7 @@ impl ServerState {
     fn receive(&mut self, message: ServerMessage) {
         match message {
             ServerMessage::Call(call) => self.call(call),
+            ServerMessage::Notify(notification) => self.notify(notification),
             ServerMessage::CallerGone(call) => self.step(Input::CallCancelled { call }),
             ServerMessage::CancelClient(client) => self.cancel_client(client),
             ServerMessage::Enable(reply) => {
@@ -208,6 +209,22 @@ impl ServerState {
         let new = call.admit(&self.machine.settings().retry, &catalog);
         self.waiting_calls.insert(call.id, call);
         self.step(Input::Call(new));
+    }
+
+    /// Passes a notification to the present connection.
+    fn notify(&self, notification: Box<OutgoingNotification>) {
+        let state = self.machine.state();
+        let connection = match state {
+            State::Connected(live) => self.connection_of(live.generation),
+            _ => None,
+        };
+        let Some(connection) = connection else {
+            let failure = NotifyFailure::NotConnected(state.name());
+            let _ = notification.reply.send(Err(failure));
+            return;
+        };
+        // A connection that takes no more commands drops it, and with it the reply.
+        let _ = connection.send(Command::Notify(notification));
     }
 
     fn reconnect(&mut self, reply: ControlReply) {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::api::callbacks::BoundCallbacks;
 use crate::api::reply::Reply;
 use crate::catalog::ServerCatalog;
-use crate::link::TaskParam;
+use crate::link::{TaskParam, tool_name};
 
 /// A request with its options and its reply. It is boxed once and moves as a pointer.
 #[derive(Debug)]
@@ -50,9 +50,10 @@ impl Call {
     pub(crate) fn admit(&mut self, settings: &RetrySettings, catalog: &ServerCatalog) -> NewCall {
         let tool = self.tool_name();
         let is_tool = tool.is_some();
-        let safety = match tool {
-            Some(name) => tool_safety(name, settings, catalog),
-            None => Safety::Repeatable,
+        let safety = match (tool, &self.request) {
+            (Some(name), _) => tool_safety(name, settings, catalog),
+            (None, Some(ClientRequest::CustomRequest(raw))) => Safety::of_method(&raw.method),
+            (None, _) => Safety::Repeatable,
         };
         self.keep_request = match (self.retry_policy, safety) {
             (RetryPolicy::Never, _) => self.changes_session(),
@@ -96,10 +97,7 @@ impl Call {
     }
 
     pub(crate) fn tool_name(&self) -> Option<&str> {
-        match &self.request {
-            Some(ClientRequest::CallToolRequest(call)) => Some(&call.params.name),
-            _ => None,
-        }
+        tool_name(self.request.as_ref()?)
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use mcpvisor_core::machine::RenewalFailure;
 use mcpvisor_core::machine::{CallEnd, ConnectionEnd, Fault};
 use mcpvisor_core::retry::RequestFailure;
-use mcpvisor_core::{CallId, ClientId, CredentialRevision, Generation, ListKind};
-use rmcp::model::{LoggingLevel, ServerPeerInfo};
+use mcpvisor_core::{CallId, ClientId, CredentialRevision, Generation, ListKind, StateName};
+use rmcp::model::{ClientNotification, LoggingLevel, ServerPeerInfo};
 use tokio::sync::oneshot;
 
 use super::call::Call;
@@ -21,6 +21,8 @@ use crate::catalog::ListItems;
 pub(crate) enum ServerMessage {
     /// Run this request.
     Call(Box<Call>),
+    /// Send this notification, if the server is connected.
+    Notify(Box<OutgoingNotification>),
     /// The caller dropped this request.
     CallerGone(CallId),
     /// A client cancels all of its requests.
@@ -127,6 +129,24 @@ pub(crate) type ApproveReply = oneshot::Sender<Result<Vec<String>, ControlError>
 
 /// Receives the outcome of a control request.
 pub(crate) type ControlReply = oneshot::Sender<Result<(), ControlError>>;
+
+/// A notification to the server, and the answer to its sender.
+#[derive(Debug)]
+pub(crate) struct OutgoingNotification {
+    pub(crate) notification: ClientNotification,
+    pub(crate) reply: oneshot::Sender<Result<(), NotifyFailure>>,
+}
+
+/// Why a notification was not sent.
+#[derive(Debug)]
+pub(crate) enum NotifyFailure {
+    /// The server is in this state.
+    NotConnected(StateName),
+    /// The server does not read its input.
+    NotRead,
+    /// It cannot be encoded.
+    Invalid(String),
+}
 
 /// An event of a connection task.
 #[derive(Debug)]

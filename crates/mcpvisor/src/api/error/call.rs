@@ -1,5 +1,6 @@
 //! The error of a request.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Cow<'static, str>,
         /// What happened to the connection.
         cause: String,
         /// The tail of the server's stderr: [`CallError::stderr`].
@@ -65,7 +66,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Cow<'static, str>,
         /// What kind of refusal: [`FaultClass::Authorization`] if a person has to authorize first.
         class: FaultClass,
         /// The server's reason.
@@ -86,7 +87,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Cow<'static, str>,
         /// The deadline or the idle timeout that passed.
         after: Duration,
         /// Whether any of it may have reached the server.
@@ -104,7 +105,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Cow<'static, str>,
     },
     /// The server answered with a JSON-RPC error.
     #[error("{server}: {method} failed: {} (code {})", error.message, error.code.0)]
@@ -112,7 +113,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Cow<'static, str>,
         /// The server's error.
         error: ErrorData,
     },
@@ -122,7 +123,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Cow<'static, str>,
         /// What is wrong with the reply.
         problem: String,
     },
@@ -132,7 +133,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Cow<'static, str>,
         /// Which input, and why it was not provided.
         problem: String,
     },

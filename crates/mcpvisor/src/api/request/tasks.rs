@@ -91,7 +91,7 @@ impl Options {
         let task = TaskHandle::new(&self.handle, &state.info.id, tool);
         let mut cancel = CancelOnDrop::new(&task);
         let wait = WaitTerms {
-            method: terms.method,
+            method: terms.method.clone(),
             deadline: terms.deadline,
             due: terms.due,
             callbacks: self.callbacks,

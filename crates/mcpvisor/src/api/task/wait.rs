@@ -1,5 +1,6 @@
 //! Waits for the result of a task: polls, answers its questions, and fetches the result.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::Pin;
@@ -56,7 +57,7 @@ pub struct TaskResult {
 impl TaskResult {
     pub(super) fn new(task: TaskHandle) -> Self {
         let terms = WaitTerms {
-            method: "tasks/get",
+            method: "tasks/get".into(),
             deadline: MAX_DEADLINE,
             due: now(),
             callbacks: None,
@@ -112,7 +113,7 @@ impl Future for TaskResult {
 #[derive(Debug)]
 pub(crate) struct WaitTerms {
     /// The request that errors name.
-    pub(crate) method: &'static str,
+    pub(crate) method: Cow<'static, str>,
     /// The limit that the caller set.
     pub(crate) deadline: Duration,
     /// When it passes.
@@ -305,7 +306,7 @@ impl TaskWait {
                 .map_err(|problem| self.unreadable(problem.to_string())),
             Err(error) => Err(CallError::Answered {
                 server: self.task.server.name().clone(),
-                method: self.terms.method,
+                method: self.terms.method.clone(),
                 error,
             }),
         }
@@ -380,7 +381,7 @@ impl TaskWait {
     fn unreadable(&self, problem: String) -> CallError {
         CallError::Unreadable {
             server: self.task.server.name().clone(),
-            method: self.terms.method,
+            method: self.terms.method.clone(),
             problem,
         }
     }
@@ -388,7 +389,7 @@ impl TaskWait {
     fn no_input(&self, problem: String) -> CallError {
         CallError::InputRequired {
             server: self.task.server.name().clone(),
-            method: self.terms.method,
+            method: self.terms.method.clone(),
             problem,
         }
     }
@@ -405,14 +406,14 @@ impl TaskWait {
     fn withdrawn(&self) -> CallError {
         CallError::Cancelled {
             server: self.task.server.name().clone(),
-            method: self.terms.method,
+            method: self.terms.method.clone(),
         }
     }
 
     fn late(&self) -> CallError {
         CallError::Deadline {
             server: self.task.server.name().clone(),
-            method: self.terms.method,
+            method: self.terms.method.clone(),
             after: self.terms.deadline,
             sent: true,
             idle: false,

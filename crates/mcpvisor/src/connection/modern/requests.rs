@@ -17,7 +17,7 @@ use crate::api::reply::Failure;
 use crate::connection::era;
 use crate::connection::session::Session;
 use crate::connection::session::pending::{InternalFailure, InternalRequest};
-use crate::link::{Link, TaskParam};
+use crate::link::{Link, TaskParam, tool_name};
 use crate::server::actor::now;
 use crate::server::call::Call;
 
@@ -54,12 +54,12 @@ impl ModernSession {
             ClientRequest::UnsubscribeRequest(unsubscribe) => {
                 return Translated::Unsubscribe(unsubscribe.params.uri.clone());
             }
-            ClientRequest::CallToolRequest(call) => {
-                if let Some(state) = &self.param_headers {
-                    state.headers.set_headers(call);
-                }
-            }
             _ => {}
+        }
+        if let Some(state) = &self.param_headers
+            && tool_name(request).is_some()
+        {
+            state.headers.set_headers(request);
         }
         self.add_meta(request);
         if let Some(callbacks) = callbacks {

@@ -67,6 +67,11 @@ impl<L: Link> Session<'_, L> {
                 let required = RequiredInput::from(required.clone());
                 return self.collect_input(call, required);
             }
+            Ok(ServerResult::CustomResult(raw)) => {
+                if let Some(required) = RequiredInput::of_raw(&call, raw) {
+                    return self.collect_input(call, required);
+                }
+            }
             Ok(ServerResult::ListToolsResult(page)) => self.update_param_headers(page),
             Err(error) if error.code == ErrorCode::HEADER_MISMATCH => {
                 return self.on_header_mismatch(call, error.clone());

@@ -151,6 +151,7 @@ impl<'a, L: Link> Session<'a, L> {
                 Some(Command::Close) | None => return Err(CloseRequested),
                 Some(Command::Start(call)) => self.start_call(call),
                 Some(Command::Abandon { call, outcome }) => self.abandon(call, *outcome),
+                Some(Command::Notify(notification)) => self.send_notification(*notification),
                 Some(Command::Internal(request)) => self.start_internal(*request),
                 #[cfg(feature = "http")]
                 Some(Command::UpdateHeaders(endpoint)) => self.link.update_endpoint(&endpoint),

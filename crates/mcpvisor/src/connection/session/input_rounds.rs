@@ -16,8 +16,8 @@ use mcpvisor_core::{CallId, CallMap, Generation, ServerName};
 use ractor::ActorRef;
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientRequest, ClientResult, CustomNotification, ElicitRequestParams, ElicitationAction,
-    ErrorCode, InputRequests, InputRequiredResult, InputResponses,
+    ClientRequest, ClientResult, CustomNotification, CustomResult, ElicitRequestParams,
+    ElicitationAction, ErrorCode, InputRequests, InputRequiredResult, InputResponses, JsonObject,
 };
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -27,7 +27,7 @@ use super::event_loop::Session;
 use crate::api::callbacks::{BoundCallbacks, Incoming, Question};
 use crate::api::reply::Failure;
 use crate::connection::task::next_output;
-use crate::link::Link;
+use crate::link::{Link, may_call_back};
 use crate::mutex::lock;
 use crate::server::call::Call;
 use crate::server::message::{ConnectionEvent, InboundSummary, ServerMessage};
@@ -41,6 +41,9 @@ const BASE_DELAY: Duration = Duration::from_millis(50);
 
 /// The code of a call that is refused until a person has opened URLs.
 const URL_ELICITATION_REQUIRED: ErrorCode = ErrorCode(-32042);
+
+/// The type of a result that requires input.
+const INPUT_REQUIRED: &str = "input_required";
 
 /// The notification that a person has done what a URL asked for.
 const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
@@ -101,6 +104,17 @@ impl From<InputRequiredResult> for RequiredInput {
 }
 
 impl RequiredInput {
+    /// The input that the answer to a raw request requires.
+    pub(crate) fn of_raw(call: &Call, raw: &CustomResult) -> Option<Self> {
+        let is_required = raw.0.get("resultType").and_then(Value::as_str) == Some(INPUT_REQUIRED);
+        if !is_required || !call.request.as_ref().is_some_and(may_call_back) {
+            return None;
+        }
+        // What cannot be read is up to the caller.
+        let required: InputRequiredResult = raw.result_as().ok()?;
+        Some(required.into())
+    }
+
     /// The URLs that a person has to open, if that is what the error says.
     pub(super) fn of_error(error: &ErrorData) -> Option<Self> {
         if error.code != URL_ELICITATION_REQUIRED {
@@ -324,7 +338,27 @@ fn add_input(
         Some(ClientRequest::CallToolRequest(request)) => fill!(request.params),
         Some(ClientRequest::GetPromptRequest(request)) => fill!(request.params),
         Some(ClientRequest::ReadResourceRequest(request)) => fill!(request.params),
+        Some(ClientRequest::CustomRequest(raw)) => {
+            let params = raw
+                .params
+                .get_or_insert_with(|| Value::Object(JsonObject::new()));
+            if let Value::Object(params) = params {
+                set_member(
+                    params,
+                    "inputResponses",
+                    responses.map(JsonObject::from_iter),
+                );
+                set_member(params, "requestState", state);
+            }
+        }
         _ => {}
+    }
+}
+
+fn set_member(params: &mut JsonObject, name: &str, value: Option<impl Into<Value>>) {
+    match value {
+        Some(value) => drop(params.insert(name.to_owned(), value.into())),
+        None => drop(params.remove(name)),
     }
 }
 

@@ -3,6 +3,7 @@
 use mcpvisor_core::CallId;
 use mcpvisor_core::machine::{Fault, Outcome};
 use mcpvisor_core::retry::RequestFailure;
+use rmcp::model::ClientJsonRpcMessage;
 
 use super::event_loop::Session;
 use super::pending::{InternalFailure, InternalRequest, Requester};
@@ -11,6 +12,7 @@ use crate::connection::faults;
 use crate::link::{Link, ReplyKind, may_call_back};
 use crate::server::actor::now;
 use crate::server::call::Call;
+use crate::server::message::{NotifyFailure, OutgoingNotification};
 
 impl<L: Link> Session<'_, L> {
     pub(super) fn start_call(&mut self, call: Box<Call>) {
@@ -63,6 +65,21 @@ impl<L: Link> Session<'_, L> {
                 let _ = reply.send(Err(InternalFailure::Failed { failure, fault }));
             }
         }
+    }
+
+    pub(super) fn send_notification(&mut self, notification: OutgoingNotification) {
+        let OutgoingNotification {
+            notification,
+            reply,
+        } = notification;
+        let sent = if self.link.has_capacity() {
+            let message = ClientJsonRpcMessage::notification(notification);
+            let pushed = self.link.push(message).map(drop);
+            pushed.map_err(NotifyFailure::Invalid)
+        } else {
+            Err(NotifyFailure::NotRead)
+        };
+        let _ = reply.send(sent);
     }
 
     /// Cancels a request at the server and answers its caller.
