@@ -88,7 +88,7 @@ pub use api::error::{
 };
 pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use api::handle::{ServerHandle, ToolHandle};
-pub use api::request::{FromResult, Request};
+pub use api::request::{FromResult, Request, RequestKey};
 pub use api::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
 pub use api::status::{ListState, Readiness, ServerStatus, UnsavedLogin};
 pub use api::task::{TaskHandle, TaskInfo, TaskRequest, TaskResult, TaskStart};

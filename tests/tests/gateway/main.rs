@@ -14,6 +14,7 @@
 #[path = "../fleet/mod.rs"]
 mod fleet;
 
+mod metadata;
 mod peer;
 mod raw;
 

@@ -17,6 +17,8 @@ pub(crate) enum Answer {
     Result(Value),
     Error(Value),
     Silence,
+    /// Once the client has answered the request of the server with this id.
+    WhenAnswered(&'static str),
 }
 
 type Handler = Arc<dyn Fn(&Peer, &str, &Value) -> Answer + Send + Sync>;
@@ -30,6 +32,8 @@ pub(crate) struct Peer {
     modern: bool,
     handler: Handler,
     received: Arc<Mutex<Vec<Value>>>,
+    /// Replies that wait for an answer of the client.
+    waiting: Arc<Mutex<Vec<(&'static str, Value)>>>,
     /// The present connection.
     outgoing: Arc<Mutex<Option<mpsc::UnboundedSender<Value>>>>,
 }
@@ -57,8 +61,13 @@ impl Peer {
             modern,
             handler: Arc::new(handler),
             received: Arc::default(),
+            waiting: Arc::default(),
             outgoing: Arc::default(),
         }
+    }
+
+    pub(crate) fn is_legacy(&self) -> bool {
+        !self.modern
     }
 
     pub(crate) fn transport(&self) -> Transport {
@@ -144,8 +153,11 @@ impl Peer {
     }
 
     fn replies(&self, message: &Value) -> Vec<Value> {
-        let (Some(method), id) = (message["method"].as_str(), &message["id"]) else {
-            return Vec::new();
+        let id = &message["id"];
+        let Some(method) = message["method"].as_str() else {
+            let mut waiting = self.waiting.lock().unwrap();
+            let answered = waiting.extract_if(.., |(question, _)| *id == *question);
+            return answered.map(|(_, reply)| reply).collect();
         };
         if id.is_null() {
             return Vec::new();
@@ -162,6 +174,11 @@ impl Peer {
             Answer::Result(result) => Ok(result),
             Answer::Error(error) => Err(error),
             Answer::Silence => return Vec::new(),
+            Answer::WhenAnswered(question) => {
+                let reply = json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [] } });
+                self.waiting.lock().unwrap().push((question, reply));
+                return Vec::new();
+            }
         };
         let reply = match answer {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use mcpvisor_core::{ClientId, Generation, ListKind, ServerName, exposed_name};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CompleteRequest, CompleteRequestParams,
-    CompleteResult, GetPromptRequest, GetPromptRequestParams, GetPromptResult, JsonObject,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    LoggingLevel, PingRequest, ReadResourceRequest, ReadResourceRequestParams, ReadResourceResult,
-    ServerPeerInfo, SetLevelRequest, SetLevelRequestParams, SubscribeRequest,
-    SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
+    CompleteResult, ExtensionCapabilities, GetPromptRequest, GetPromptRequestParams,
+    GetPromptResult, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, LoggingLevel, PingRequest, ReadResourceRequest,
+    ReadResourceRequestParams, ReadResourceResult, ServerPeerInfo, SetLevelRequest,
+    SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams, UnsubscribeRequest,
+    UnsubscribeRequestParams,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -85,6 +86,22 @@ impl ServerHandle {
     /// ```
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.slot.published.peer_info.load_full()
+    }
+
+    /// The protocol extensions that the server declared on its last connection, with their settings.
+    /// Empty before the first connection. Never waits.
+    ///
+    /// ```no_run
+    /// # fn example(files: mcpvisor::ServerHandle) {
+    /// if files.extensions().contains_key("io.modelcontextprotocol/ui") {
+    ///     println!("the server has MCP Apps");
+    /// }
+    /// # }
+    /// ```
+    pub fn extensions(&self) -> ExtensionCapabilities {
+        let info = self.info();
+        let extensions = info.and_then(|info| info.capabilities.extensions.clone());
+        extensions.unwrap_or_default()
     }
 
     /// Subscribes to the server's status. Its call counts are those of the last status change;

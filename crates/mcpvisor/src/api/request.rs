@@ -4,6 +4,7 @@
 //! at the server.
 
 mod from_result;
+mod key;
 mod submission;
 mod tasks;
 mod terms;
@@ -22,6 +23,7 @@ use rmcp::model::{
 use tokio::sync::mpsc;
 
 pub use self::from_result::FromResult;
+pub use self::key::RequestKey;
 use self::terms::Terms;
 use crate::api::agent::Cancellations;
 use crate::api::callbacks::Callbacks;
@@ -62,6 +64,8 @@ pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60)
 /// ```
 #[must_use = "a request does nothing until it is awaited"]
 pub struct Request<R> {
+    /// `None` if no server answers it.
+    key: Option<RequestKey>,
     /// Until the first poll.
     options: Option<Options>,
     /// From the first poll on.
@@ -75,6 +79,7 @@ type Running<R> = Pin<Box<dyn Future<Output = Result<R, CallError>> + Send>>;
 #[derive(Debug)]
 pub(crate) struct Options {
     handle: ServerHandle,
+    key: RequestKey,
     request: Result<ClientRequest, String>,
     method: Cow<'static, str>,
     deadline: Option<Duration>,
@@ -114,9 +119,12 @@ impl<R> Request<R> {
         method: impl Into<Cow<'static, str>>,
         request: Result<ClientRequest, String>,
     ) -> Self {
+        let key = handle.slot.host.next_request_key();
         Self {
+            key: Some(key),
             options: Some(Options {
                 handle: handle.clone(),
+                key,
                 request,
                 method: method.into(),
                 deadline: None,
@@ -138,6 +146,7 @@ impl<R> Request<R> {
         answer: impl Future<Output = Result<R, CallError>> + Send + 'static,
     ) -> Self {
         Self {
+            key: None,
             options: None,
             running: Some(Box::pin(answer)),
         }
@@ -159,6 +168,25 @@ impl<R> Request<R> {
     /// Exempts it from the client's quota: it belongs to a call that had its permit.
     pub(crate) fn of_runtime(self) -> Self {
         self.set(|options| options.of_runtime = true)
+    }
+
+    /// Belongs to another request: what the server asks meanwhile has that cause.
+    pub(crate) fn on_behalf_of(self, key: RequestKey) -> Self {
+        self.set(|options| options.key = key)
+    }
+
+    /// The id of the request, before and after it is sent. A request of the server that it causes
+    /// carries it in [`Incoming::cause`](crate::Incoming). `None` for a request that no server
+    /// answers, such as a search of tools.
+    ///
+    /// ```no_run
+    /// # fn example(files: mcpvisor::ServerHandle) {
+    /// let request = files.call_tool("search", serde_json::json!({ "q": "reconnect" }));
+    /// let key = request.key();
+    /// # }
+    /// ```
+    pub fn key(&self) -> Option<RequestKey> {
+        self.key
     }
 
     /// Limits the whole request: queueing, connecting, retry and the call itself.
@@ -197,7 +225,23 @@ impl<R> Request<R> {
         self.set(|options| options.callbacks = Some(callbacks))
     }
 
-    /// Adds metadata to the request, such as a trace context.
+    /// Adds metadata to the request (`_meta`), such as a trace context. It replaces entries of the
+    /// same name. The result has the server's `_meta` unchanged.
+    ///
+    /// The runtime sets `progressToken` itself, and in protocol 2026-07-28 its own name, version and
+    /// capabilities.
+    ///
+    /// ```no_run
+    /// # async fn example(files: mcpvisor::ServerHandle) -> Result<(), mcpvisor::CallError> {
+    /// use mcpvisor::rmcp::model::RequestMetaObject;
+    ///
+    /// let mut meta = RequestMetaObject::new();
+    /// meta.insert("com.example/tenant".to_owned(), "blue".into());
+    /// let result = files.read_resource("file:///a").meta(meta).await?;
+    /// println!("{:?}", result.meta);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn meta(self, meta: RequestMetaObject) -> Self {
         self.set(|options| {
             if let Ok(request) = &mut options.request {

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::api::callbacks::BoundCallbacks;
 use crate::api::reply::Reply;
+use crate::api::request::RequestKey;
 use crate::catalog::ServerCatalog;
 use crate::link::{TaskParam, tool_name};
 
@@ -20,6 +21,8 @@ use crate::link::{TaskParam, tool_name};
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: CallId,
+    /// Its id for callers, which stays the same when it is sent again.
+    pub(crate) key: RequestKey,
     pub(crate) client: ClientId,
     /// Answers what it causes; the runtime's callbacks if there are none.
     pub(crate) callbacks: Option<BoundCallbacks>,

@@ -74,6 +74,7 @@ impl Options {
         let (sender, answer) = oneshot::channel();
         let call = Box::new(Call {
             id,
+            key: self.key,
             client,
             callbacks: bound_callbacks(self.callbacks.clone(), handle, id),
             request: Some(request),

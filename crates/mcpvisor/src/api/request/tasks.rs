@@ -94,6 +94,7 @@ impl Options {
             method: terms.method.clone(),
             deadline: terms.deadline,
             due: terms.due,
+            key: Some(self.key),
             callbacks: self.callbacks,
             begun: self.begun,
         };

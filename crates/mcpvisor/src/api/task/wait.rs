@@ -24,7 +24,7 @@ use super::state::{TaskInfo, TaskState};
 use crate::api::agent::Cancellations;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::error::{CallError, NotSentReason};
-use crate::api::request::{MAX_DEADLINE, Request};
+use crate::api::request::{MAX_DEADLINE, Request, RequestKey};
 use crate::connection::collect_input;
 use crate::link::TASK_RESULT;
 use crate::server::actor::now;
@@ -60,6 +60,7 @@ impl TaskResult {
             method: "tasks/get".into(),
             deadline: MAX_DEADLINE,
             due: now(),
+            key: None,
             callbacks: None,
             begun: None,
         };
@@ -118,6 +119,8 @@ pub(crate) struct WaitTerms {
     pub(crate) deadline: Duration,
     /// When it passes.
     pub(crate) due: Instant,
+    /// The call that became the task.
+    pub(crate) key: Option<RequestKey>,
     /// Answer its questions; else those of the client or of the runtime do.
     pub(crate) callbacks: Option<Arc<Callbacks>>,
     /// The cancellations of the client when the call began; now if there are none.
@@ -227,6 +230,9 @@ impl TaskWait {
             .of_runtime()
             .deadline(remaining)
             .idle_timeout(remaining);
+        if let Some(key) = self.terms.key {
+            request = request.on_behalf_of(key);
+        }
         if let Some(callbacks) = &self.terms.callbacks {
             request = request.callbacks(Arc::clone(callbacks));
         }
@@ -260,7 +266,7 @@ impl TaskWait {
         let keys: Vec<String> = new.keys().cloned().collect();
         let slot = &self.task.server.slot;
         let callbacks = self.callbacks();
-        let collected = collect_input(slot, slot.generation(), &callbacks, new);
+        let collected = collect_input(slot, slot.generation(), &callbacks, self.terms.key, new);
         let collected = tokio::time::timeout_at(self.terms.due.into(), collected).await;
         let responses = match collected {
             Ok(responses) => responses.map_err(|problem| self.no_input(problem))?,

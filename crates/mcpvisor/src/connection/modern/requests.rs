@@ -63,7 +63,9 @@ impl ModernSession {
         }
         self.add_meta(request);
         if let Some(callbacks) = callbacks {
-            let capabilities = era::modern_capabilities(callbacks.callbacks().capabilities());
+            let mut capabilities = callbacks.callbacks().capabilities();
+            capabilities.extensions = self.extensions.clone();
+            let capabilities = era::modern_capabilities(capabilities);
             request.get_meta_mut().set_client_capabilities(capabilities);
         }
         Translated::Send

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use mcpvisor_core::CallId;
 use rmcp::ErrorData;
-use rmcp::model::{ErrorCode, RequestMetaObject, ResultType, ServerPeerInfo, ServerResult};
+use rmcp::model::{
+    ErrorCode, ExtensionCapabilities, RequestMetaObject, ResultType, ServerPeerInfo, ServerResult,
+};
 
 use super::era_change::{EraCheck, may_mean_era_change};
 use super::header_mismatch::ParamHeaderState;
@@ -22,6 +24,8 @@ use crate::server::slot::ServerSlot;
 pub(crate) struct ModernSession {
     /// The metadata of every request.
     pub(super) meta: RequestMetaObject,
+    /// The extensions that every request declares.
+    pub(super) extensions: Option<ExtensionCapabilities>,
     pub(crate) subscriptions: Subscriptions,
     /// Subscribe calls that wait for the server's acknowledgement, with their URIs.
     pub(super) subscribing: Vec<(String, Box<Call>)>,
@@ -45,6 +49,7 @@ impl ModernSession {
         let is_http = slot.config().transport.is_http();
         Self {
             meta,
+            extensions: slot.host.extensions().cloned(),
             subscriptions: Subscriptions::new(&info.capabilities, uris, now),
             subscribing: Vec::new(),
             param_headers: is_http.then(ParamHeaderState::default),

@@ -17,15 +17,17 @@ use ractor::ActorRef;
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientRequest, ClientResult, CustomNotification, CustomResult, ElicitRequestParams,
-    ElicitationAction, ErrorCode, InputRequests, InputRequiredResult, InputResponses, JsonObject,
+    ElicitationAction, ErrorCode, InputRequest, InputRequests, InputRequiredResult, InputResponses,
+    JsonObject,
 };
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::event_loop::Session;
-use crate::api::callbacks::{BoundCallbacks, Incoming, Question};
+use crate::api::callbacks::{BoundCallbacks, Incoming, Question, input_meta};
 use crate::api::reply::Failure;
+use crate::api::request::RequestKey;
 use crate::connection::task::next_output;
 use crate::link::{Link, may_call_back};
 use crate::mutex::lock;
@@ -83,21 +85,35 @@ enum Resend {
     Unchanged,
 }
 
+/// A question of the server, with the name of its answer.
+struct NamedQuestion {
+    name: String,
+    meta: JsonObject,
+    question: Question,
+}
+
+impl NamedQuestion {
+    fn of_round((name, request): (String, InputRequest)) -> Self {
+        Self {
+            name,
+            meta: input_meta(&request),
+            question: Question::from(request),
+        }
+    }
+}
+
 /// What a server requires before it runs a call.
 pub(crate) struct RequiredInput {
     /// `None`: nothing but another attempt.
-    questions: Option<Vec<(String, Question)>>,
+    questions: Option<Vec<NamedQuestion>>,
     then: Resend,
 }
 
 impl From<InputRequiredResult> for RequiredInput {
     fn from(required: InputRequiredResult) -> Self {
-        let questions = required.input_requests.map(|requests| {
-            let questions = requests.into_iter();
-            questions
-                .map(|(name, it)| (name, Question::from(it)))
-                .collect()
-        });
+        let questions = required
+            .input_requests
+            .map(|requests| requests.into_iter().map(NamedQuestion::of_round).collect());
         let then = Resend::WithInput(required.request_state);
         Self { questions, then }
     }
@@ -128,7 +144,11 @@ impl RequiredInput {
             let Question::Url(open) = &question else {
                 return None;
             };
-            questions.push((open.elicitation_id.clone(), question));
+            questions.push(NamedQuestion {
+                name: open.elicitation_id.clone(),
+                meta: JsonObject::new(),
+                question,
+            });
         }
         (!questions.is_empty()).then_some(Self {
             questions: Some(questions),
@@ -242,6 +262,7 @@ impl InputRounds {
         let collector = Collector {
             server: self.slot.name().clone(),
             generation: self.generation,
+            cause: Some(call.key),
             callbacks: self.callbacks(&call).clone(),
             completions: Arc::clone(&self.completions),
         };
@@ -368,16 +389,17 @@ pub(crate) async fn collect_input(
     slot: &ServerSlot,
     generation: Generation,
     callbacks: &BoundCallbacks,
+    cause: Option<RequestKey>,
     requests: InputRequests,
 ) -> Result<InputResponses, String> {
     let collector = Collector {
         server: slot.name().clone(),
         generation,
+        cause,
         callbacks: callbacks.clone(),
         completions: Arc::default(),
     };
-    let questions = requests.into_iter();
-    let questions = questions.map(|(name, it)| (name, Question::from(it)));
+    let questions = requests.into_iter().map(NamedQuestion::of_round);
     collector.collect(questions.collect()).await
 }
 
@@ -385,17 +407,23 @@ pub(crate) async fn collect_input(
 struct Collector {
     server: ServerName,
     generation: Generation,
+    cause: Option<RequestKey>,
     callbacks: BoundCallbacks,
     completions: Arc<Completions>,
 }
 
 impl Collector {
     /// Collects one input after the other, so that a user sees one form at a time.
-    async fn collect(self, questions: Vec<(String, Question)>) -> Result<InputResponses, String> {
+    async fn collect(self, questions: Vec<NamedQuestion>) -> Result<InputResponses, String> {
         let _turn = self.callbacks.wait_for_turn().await;
         let mut responses = InputResponses::new();
-        for (name, question) in questions {
-            let answer = self.ask(question).await?;
+        for NamedQuestion {
+            name,
+            meta,
+            question,
+        } in questions
+        {
+            let answer = self.ask(question, meta).await?;
             let answer = serde_json::to_value(answer).map_err(|problem| problem.to_string())?;
             responses.insert(name, answer);
         }
@@ -403,16 +431,16 @@ impl Collector {
     }
 
     /// Asks a person to open URLs, and waits until the server reports that all are done.
-    async fn open_urls(self, urls: Vec<(String, Question)>) -> Result<(), String> {
+    async fn open_urls(self, urls: Vec<NamedQuestion>) -> Result<(), String> {
         let mut ids = Vec::new();
         {
             let _turn = self.callbacks.wait_for_turn().await;
-            for (id, question) in urls {
-                match self.ask(question).await? {
+            for url in urls {
+                match self.ask(url.question, url.meta).await? {
                     ClientResult::ElicitResult(result)
                         if result.action == ElicitationAction::Accept =>
                     {
-                        ids.push(id);
+                        ids.push(url.name);
                     }
                     _ => return Err("it requires an address to be opened: declined".to_owned()),
                 }
@@ -422,9 +450,14 @@ impl Collector {
         Ok(())
     }
 
-    async fn ask(&self, question: Question) -> Result<ClientResult, String> {
+    async fn ask(&self, question: Question, meta: JsonObject) -> Result<ClientResult, String> {
         let required = question.name();
         let incoming = Incoming::new(self.server.clone(), self.generation, question);
+        let incoming = Incoming {
+            cause: self.cause,
+            meta,
+            ..incoming
+        };
         let answer = match self.callbacks.callbacks().answer(incoming) {
             Ok(answer) => answer.await,
             Err(declined) => Err(declined),

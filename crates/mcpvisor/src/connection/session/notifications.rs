@@ -33,7 +33,11 @@ impl<L: Link> Session<'_, L> {
                 let lists = [ListKind::Resources, ListKind::Templates];
                 return self.batch.add_changed_lists(&lists);
             }
-            ServerNotification::LoggingMessageNotification(log) => EventKind::Log(log.params),
+            ServerNotification::LoggingMessageNotification(mut log) => {
+                // rmcp moves the metadata out of the parameters.
+                log.params.meta = log.params.meta.or_else(|| log.extensions.remove());
+                EventKind::Log(log.params)
+            }
             ServerNotification::ResourceUpdatedNotification(updated) => {
                 EventKind::ResourceUpdated {
                     uri: updated.params.uri,
