@@ -17,6 +17,7 @@ mod fleet;
 mod metadata;
 mod peer;
 mod raw;
+mod settings;
 
 use mcpvisor::{Runtime, ServerHandle};
 

@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod backoff;
 pub mod budget;
+pub mod client_settings;
 pub mod governor;
 pub mod health;
 pub mod keep_alive;

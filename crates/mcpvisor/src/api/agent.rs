@@ -1,7 +1,7 @@
 //! What the requests of one client share: its quota, its callbacks, and their cancellation.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 
 use mcpvisor_core::ClientId;
@@ -9,6 +9,8 @@ use tokio::sync::watch;
 
 use crate::api::callbacks::BoundCallbacks;
 use crate::api::quota::Quota;
+use crate::mutex::lock;
+use crate::server::slot::ServerSlot;
 
 /// The shared part of one client. Every request of the client refers to it.
 pub(crate) struct Agent {
@@ -18,6 +20,8 @@ pub(crate) struct Agent {
     /// Answers what its requests cause; the runtime's callbacks if there are none.
     pub(crate) callbacks: Option<BoundCallbacks>,
     cancellation: watch::Sender<Cancellations>,
+    /// The servers that it has subscriptions or a log level at.
+    settings_at: Mutex<Vec<Weak<ServerSlot>>>,
 }
 
 /// The cancellations of a client so far.
@@ -41,6 +45,24 @@ impl Agent {
             quota,
             callbacks,
             cancellation: watch::Sender::default(),
+            settings_at: Mutex::default(),
+        }
+    }
+
+    /// The client is about to subscribe to something of this server, or to set its log level.
+    pub(crate) fn note_settings_at(&self, slot: &Arc<ServerSlot>) {
+        let mut slots = lock(&self.settings_at);
+        if !slots.iter().any(|it| it.as_ptr() == Arc::as_ptr(slot)) {
+            slots.push(Arc::downgrade(slot));
+        }
+    }
+
+    /// Ends its subscriptions, and its log levels no longer count.
+    pub(crate) fn release_settings(&self) {
+        for slot in std::mem::take(&mut *lock(&self.settings_at)) {
+            if let Some(slot) = slot.upgrade() {
+                slot.release_client(self.id);
+            }
         }
     }
 
@@ -88,6 +110,12 @@ impl Agent {
             _ = cancellation.wait_for(|now| *now != begun) => None,
             done = work => Some(done),
         }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.release_settings();
     }
 }
 

@@ -170,11 +170,14 @@ impl Client {
         self.cancel_at_servers();
     }
 
-    /// Ends the agent: its requests are cancelled as by [`cancel_all`](Self::cancel_all), and
-    /// further ones of this client and its handles are not sent.
+    /// Ends the agent: its requests are cancelled as by [`cancel_all`](Self::cancel_all), its
+    /// subscriptions end, its log levels no longer count, and further requests of this client and
+    /// its handles are not sent. Dropping the last clone of the client, of its handles and of their
+    /// requests ends the subscriptions and log levels too.
     pub fn close(&self) {
         self.agent.close();
         self.cancel_at_servers();
+        self.agent.release_settings();
     }
 
     /// Cancels the requests that the servers' actors have, those of one server together, so that the

@@ -59,6 +59,12 @@ impl ServerHandle {
     pub fn raw_request(&self, method: impl Into<String>, params: Option<Value>) -> Request<Value> {
         let method = method.into();
         let request = raw_request(&method, params);
+        if matches!(
+            request,
+            Ok(ClientRequest::SubscribeRequest(_) | ClientRequest::SetLevelRequest(_))
+        ) {
+            self.note_settings();
+        }
         Request::checked(self, method, request)
     }
 

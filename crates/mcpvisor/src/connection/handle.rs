@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mcpvisor_core::machine::Outcome;
 use mcpvisor_core::settings::CloseSettings;
-use mcpvisor_core::{CallId, Generation};
+use mcpvisor_core::{CallId, ClientId, Generation};
 use rmcp::model::ClientRequest;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -30,6 +30,8 @@ pub(crate) enum Command {
         /// What its caller gets.
         outcome: Box<Outcome>,
     },
+    /// A client ended: the server learns what no client wants any more.
+    ReleaseClient(ClientId),
     /// Send a notification.
     Notify(Box<OutgoingNotification>),
     /// Send an internal request.

@@ -21,7 +21,6 @@ use super::list_processing::ReplyWhenPublished;
 use super::message::{
     ConnectionUpdate, ControlReply, NotifyFailure, OutgoingNotification, ServerMessage,
 };
-use super::restore::Restore;
 use super::slot::ServerSlot;
 use super::status::StatusDraft;
 use crate::api::error::ControlError;
@@ -57,7 +56,8 @@ pub(crate) struct ServerState {
     pub(super) connection: Option<ConnectionHandle>,
     /// A connect permit was requested from the supervisor and not released.
     pub(super) permit_requested: bool,
-    pub(super) restore: Restore,
+    /// The connection on which the settings of clients have yet to be restored.
+    pub(super) restore_on: Option<Generation>,
     pub(super) lists: ListProgress,
     pub(super) draft: StatusDraft,
     /// Answered when the server is disabled.
@@ -126,7 +126,7 @@ impl ServerState {
             waiting_calls: CallMap::default(),
             connection: None,
             permit_requested: false,
-            restore: Restore::default(),
+            restore_on: None,
             lists: ListProgress::default(),
             draft: StatusDraft::new(since),
             disable_replies: Vec::new(),
@@ -151,6 +151,7 @@ impl ServerState {
             ServerMessage::Notify(notification) => self.notify(notification),
             ServerMessage::CallerGone(call) => self.step(Input::CallCancelled { call }),
             ServerMessage::CancelClient(client) => self.cancel_client(client),
+            ServerMessage::ReleaseClient(client) => self.release_client(client),
             ServerMessage::Enable(reply) => {
                 self.step(Input::Enable);
                 self.publish_changes();
@@ -253,6 +254,14 @@ impl ServerState {
             }
             self.step(Input::CallCancelled { call: id });
         }
+    }
+
+    fn release_client(&mut self, client: ClientId) {
+        self.slot.restart_state().session.release(client);
+        if let Some(connection) = &self.connection {
+            let _ = connection.send(Command::ReleaseClient(client));
+        }
+        self.report_subscriptions();
     }
 
     /// Applies the config that is in the slot now.

@@ -40,7 +40,7 @@ pub(crate) struct Call {
     pub(crate) rounds: u32,
     /// The tools were listed again because the server rejected its headers.
     pub(crate) relisted: bool,
-    /// Keep the request when it is sent, for a retry or for the setting that it changes.
+    /// Keep the request when it is sent, for a retry.
     pub(crate) keep_request: bool,
     /// The error with which the server refused a retry.
     pub(crate) refusal: Option<ErrorData>,
@@ -59,7 +59,7 @@ impl Call {
             (None, _) => Safety::Repeatable,
         };
         self.keep_request = match (self.retry_policy, safety) {
-            (RetryPolicy::Never, _) => self.changes_session(),
+            (RetryPolicy::Never, _) => false,
             (RetryPolicy::Always, _) => true,
             (RetryPolicy::Default, Safety::Repeatable | Safety::TrustedTool) => true,
             (RetryPolicy::Default, Safety::Effectful) => false,
@@ -85,18 +85,6 @@ impl Call {
     /// Stores the error of a refused retry, which the caller gets.
     pub(crate) fn note_refusal(&mut self, error: Option<ErrorData>) {
         self.refusal = error.filter(|_| self.reply.is_retry());
-    }
-
-    /// Whether it changes a session setting, which is restored on the next connection.
-    fn changes_session(&self) -> bool {
-        matches!(
-            self.request,
-            Some(
-                ClientRequest::SubscribeRequest(_)
-                    | ClientRequest::UnsubscribeRequest(_)
-                    | ClientRequest::SetLevelRequest(_)
-            )
-        )
     }
 
     pub(crate) fn tool_name(&self) -> Option<&str> {

@@ -5,7 +5,7 @@ use mcpvisor_core::{Generation, Input};
 
 use super::actor::ServerState;
 use super::call::Call;
-use super::message::{ConfirmedSetting, ConnectionEvent, FailedCall, InboundSummary};
+use super::message::{ConnectionEvent, FailedCall, InboundSummary};
 
 impl ServerState {
     pub(super) fn connection_event(&mut self, generation: Generation, event: ConnectionEvent) {
@@ -31,8 +31,6 @@ impl ServerState {
     }
 
     fn inbound(&mut self, generation: Generation, summary: InboundSummary) {
-        // Confirmations count while the connection drains or closes: their callers were answered.
-        let current = self.machine.current_generation() == Some(generation);
         self.draft.count_dropped(&summary);
         for call in summary.progressed {
             self.step(Input::CallProgressed { generation, call });
@@ -40,8 +38,8 @@ impl ServerState {
         for list in summary.changed {
             self.step(Input::ListChanged { generation, list });
         }
-        if current {
-            self.confirm(summary.confirmed);
+        if summary.subscriptions_changed {
+            self.report_subscriptions();
         }
         let no_call_ended = summary.ended.is_empty() && summary.failed.is_empty();
         if no_call_ended && summary.received {
@@ -87,28 +85,9 @@ impl ServerState {
         });
     }
 
-    /// Stores what has to be restored on the next connection.
-    fn confirm(&mut self, confirmed: Vec<ConfirmedSetting>) {
-        if confirmed.is_empty() {
-            return;
-        }
-        let mut state = self.slot.restart_state();
-        for setting in confirmed {
-            match setting {
-                ConfirmedSetting::Subscribed(uri) => drop(state.session.subscriptions.insert(uri)),
-                ConfirmedSetting::Unsubscribed(uri) => {
-                    state.session.subscriptions.remove(&uri);
-                }
-                ConfirmedSetting::LogLevel(level) => state.session.log_level = Some(level),
-            }
-        }
-        drop(state);
-        self.report_subscriptions();
-    }
-
     /// Reports to the machine whether there are subscriptions: a server with some does not sleep.
     pub(super) fn report_subscriptions(&mut self) {
-        let active = !self.slot.restart_state().session.subscriptions.is_empty();
+        let active = self.slot.restart_state().session.uris().next().is_some();
         self.step(Input::SubscriptionsChanged { active });
     }
 

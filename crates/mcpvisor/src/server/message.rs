@@ -8,7 +8,7 @@ use mcpvisor_core::machine::RenewalFailure;
 use mcpvisor_core::machine::{CallEnd, ConnectionEnd, Fault};
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{CallId, ClientId, CredentialRevision, Generation, ListKind, StateName};
-use rmcp::model::{ClientNotification, LoggingLevel, ServerPeerInfo};
+use rmcp::model::{ClientNotification, ServerPeerInfo};
 use tokio::sync::oneshot;
 
 use super::call::Call;
@@ -27,6 +27,8 @@ pub(crate) enum ServerMessage {
     CallerGone(CallId),
     /// A client cancels all of its requests.
     CancelClient(ClientId),
+    /// A client ended: its subscriptions and its log level no longer count.
+    ReleaseClient(ClientId),
     /// Enable the server.
     Enable(ControlReply),
     /// Disable the server.
@@ -188,8 +190,8 @@ pub(crate) struct InboundSummary {
     pub(crate) progressed: Vec<CallId>,
     /// Lists that changed.
     pub(crate) changed: Vec<ListKind>,
-    /// Subscriptions and log levels that the server confirmed.
-    pub(crate) confirmed: Vec<ConfirmedSetting>,
+    /// The subscriptions of clients changed.
+    pub(crate) subscriptions_changed: bool,
     /// Invalid or unexpected messages.
     pub(crate) strays: u64,
     /// Messages dropped unread because they exceeded the rate or size limit.
@@ -206,17 +208,6 @@ pub(crate) struct FailedCall {
     pub(crate) call: Box<Call>,
     pub(crate) failure: RequestFailure,
     pub(crate) fault: Fault,
-}
-
-/// A session setting that the server confirmed; restored on the next connection.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ConfirmedSetting {
-    /// It sends updates of this resource.
-    Subscribed(String),
-    /// It no longer sends them.
-    Unsubscribed(String),
-    /// It logs from this level on.
-    LogLevel(LoggingLevel),
 }
 
 /// Why a list could not be fetched.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::ArcSwap;
-use mcpvisor_core::{Durable, Generation, ServerInstance, ServerName};
+use mcpvisor_core::{ClientId, Durable, Generation, ServerInstance, ServerName};
 use ractor::ActorRef;
 use rmcp::ErrorData;
 use tokio::sync::watch;
@@ -231,6 +231,13 @@ impl ServerSlot {
         if let Mailbox::Live(actor) = &*self.mailbox.borrow() {
             let _ = actor.send_message(message);
         }
+    }
+
+    /// Forgets what a client wants, and has the server informed. Also without an actor: the next one
+    /// restores what is left.
+    pub(crate) fn release_client(&self, client: ClientId) {
+        self.restart_state().session.release(client);
+        self.send(ServerMessage::ReleaseClient(client));
     }
 
     /// Requests a refresh of expired lists. Called when a reader uses them.

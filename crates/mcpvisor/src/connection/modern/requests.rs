@@ -6,8 +6,8 @@
 
 use mcpvisor_core::CallId;
 use rmcp::model::{
-    ClientRequest, DiscoverRequest, DiscoverRequestParams, GetMeta, NumberOrString, PingRequest,
-    ProgressToken, ServerResult,
+    ClientRequest, DiscoverRequest, DiscoverRequestParams, GetMeta, LoggingLevel, NumberOrString,
+    PingRequest, ProgressToken, ServerResult,
 };
 
 use super::session::ModernSession;
@@ -25,8 +25,8 @@ use crate::server::call::Call;
 enum Translated {
     /// Send it.
     Send,
-    /// Nothing to send: it took effect locally.
-    Done,
+    /// Nothing to send: requests of the client carry this level from now on.
+    SetLevel(LoggingLevel),
     /// Add this URI to the listen request.
     Subscribe(String),
     /// Remove this URI from the listen request.
@@ -45,8 +45,7 @@ impl ModernSession {
                     ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {}));
             }
             ClientRequest::SetLevelRequest(set) => {
-                self.meta.set_log_level(set.params.level);
-                return Translated::Done;
+                return Translated::SetLevel(set.params.level);
             }
             ClientRequest::SubscribeRequest(subscribe) => {
                 return Translated::Subscribe(subscribe.params.uri.clone());
@@ -90,13 +89,25 @@ impl<L: Link> Session<'_, L> {
         set_task(request, task);
         let Some(modern) = &mut self.modern else {
             translate_to_legacy(request);
-            return Some(call);
+            return self.prepare_setting(call);
         };
+        let client = call.client;
         let answer = match modern.translate(request, call.callbacks.as_ref()) {
-            Translated::Send => return Some(call),
-            Translated::Done => Ok(ServerResult::empty(())),
+            Translated::Send => {
+                if let Some(level) = self.settings.own_levels.get(&client) {
+                    set_log_level(request, *level);
+                }
+                return Some(call);
+            }
+            Translated::SetLevel(level) => {
+                self.set_own_level(client, level);
+                Ok(ServerResult::empty(()))
+            }
             Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
-                SubscribeOutcome::Active => Ok(ServerResult::empty(())),
+                SubscribeOutcome::Active => {
+                    self.record_subscription(client, &uri);
+                    Ok(ServerResult::empty(()))
+                }
                 SubscribeOutcome::Pending => {
                     modern.subscribing.push((uri, call));
                     self.send_listen_request_if_due();
@@ -105,7 +116,7 @@ impl<L: Link> Session<'_, L> {
                 SubscribeOutcome::Unsupported => Err(Failure::InvalidRequest(no_subscriptions())),
             },
             Translated::Unsubscribe(uri) => {
-                self.unsubscribe(&uri);
+                self.unsubscribe(client, &uri);
                 self.send_listen_request_if_due();
                 Ok(ServerResult::empty(()))
             }
@@ -120,20 +131,28 @@ impl<L: Link> Session<'_, L> {
         mut internal: InternalRequest,
     ) -> Option<InternalRequest> {
         let Some(modern) = &mut self.modern else {
-            return Some(internal);
+            if self.prepare_restored_setting(&mut internal) {
+                return Some(internal);
+            }
+            let _ = internal.reply.send(Ok(ServerResult::empty(())));
+            return None;
         };
         if let Some(headers) = &mut modern.param_headers {
             headers.on_internal_request(&internal.request);
         }
         let reply = match modern.translate(&mut internal.request, None) {
             Translated::Send => return Some(internal),
+            // It was unsubscribed meanwhile.
+            Translated::Subscribe(uri) if !modern.subscriptions.contains(&uri) => {
+                Ok(ServerResult::empty(()))
+            }
             Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
                 SubscribeOutcome::Active | SubscribeOutcome::Pending => Ok(ServerResult::empty(())),
                 SubscribeOutcome::Unsupported => {
                     Err(InternalFailure::Unreadable(no_subscriptions()))
                 }
             },
-            Translated::Done | Translated::Unsubscribe(_) => Ok(ServerResult::empty(())),
+            Translated::SetLevel(_) | Translated::Unsubscribe(_) => Ok(ServerResult::empty(())),
         };
         let _ = internal.reply.send(reply);
         None
@@ -148,6 +167,14 @@ impl<L: Link> Session<'_, L> {
         if let Some(call) = self.prepare_call(call) {
             self.send_call(id, call);
         }
+    }
+}
+
+/// Requests log messages from a level on, unless the caller did so for this request.
+fn set_log_level(request: &mut ClientRequest, level: LoggingLevel) {
+    let meta = request.get_meta_mut();
+    if meta.log_level().is_none() {
+        meta.set_log_level(level);
     }
 }
 

@@ -17,7 +17,6 @@ use crate::connection::era;
 use crate::connection::session::{RequiredInput, Session};
 use crate::link::Link;
 use crate::server::call::Call;
-use crate::server::restart_state::SessionSettings;
 use crate::server::slot::ServerSlot;
 
 /// What a session has only in the modern era.
@@ -38,14 +37,13 @@ pub(crate) struct ModernSession {
 
 impl ModernSession {
     pub(crate) fn new(slot: &Arc<ServerSlot>, info: &ServerPeerInfo, now: Instant) -> Self {
-        let SessionSettings {
-            subscriptions: uris,
-            log_level,
-        } = slot.restart_state().session.clone();
-        let mut meta = era::request_meta(&slot.host.client);
-        if let Some(level) = log_level {
-            meta.set_log_level(level);
-        }
+        let uris = slot
+            .restart_state()
+            .session
+            .uris()
+            .map(str::to_owned)
+            .collect();
+        let meta = era::request_meta(&slot.host.client);
         let is_http = slot.config().transport.is_http();
         Self {
             meta,
@@ -106,7 +104,8 @@ impl<L: Link> Session<'_, L> {
 
     /// Takes a call that is not on the wire at the moment.
     pub(crate) fn take_held_call(&mut self, id: CallId) -> Option<Box<Call>> {
-        if let Some(call) = self.input_rounds.take(id) {
+        let held = self.input_rounds.take(id);
+        if let Some(call) = held.or_else(|| self.settings.take_waiting(id)) {
             return Some(call);
         }
         let modern = self.modern.as_mut()?;
@@ -120,6 +119,8 @@ impl<L: Link> Session<'_, L> {
     /// Takes all calls that are not on the wire, and whether the server may have run each.
     pub(crate) fn drain_held_calls(&mut self) -> Vec<(Box<Call>, bool)> {
         let mut held: Vec<_> = self.input_rounds.drain().collect();
+        let waiting = self.settings.drain_waiting();
+        held.extend(waiting.map(|call| (call, false)));
         let Some(modern) = &mut self.modern else {
             return held;
         };

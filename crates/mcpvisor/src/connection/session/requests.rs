@@ -5,6 +5,7 @@ use mcpvisor_core::machine::{Fault, Outcome};
 use mcpvisor_core::retry::RequestFailure;
 use rmcp::model::ClientJsonRpcMessage;
 
+use super::client_settings::ChangeEnd;
 use super::event_loop::Session;
 use super::pending::{InternalFailure, InternalRequest, Requester};
 use crate::api::reply::Failure;
@@ -26,6 +27,7 @@ impl<L: Link> Session<'_, L> {
     pub(crate) fn send_call(&mut self, id: CallId, mut call: Box<Call>) {
         let reply_kind = call.request.as_ref().map_or(ReplyKind::Any, ReplyKind::of);
         if !self.link.has_capacity() {
+            self.setting_ended(id, ChangeEnd::Failed);
             self.batch
                 .finish_locally(call, Err(Failure::SendBufferFull));
             return self.flush();
@@ -40,6 +42,7 @@ impl<L: Link> Session<'_, L> {
                     .insert(id, reply_kind, position, Requester::Caller(call));
             }
             Err(problem) => {
+                self.setting_ended(id, ChangeEnd::Failed);
                 self.batch
                     .finish_locally(call, Err(Failure::InvalidRequest(problem)));
                 self.flush();
@@ -59,6 +62,7 @@ impl<L: Link> Session<'_, L> {
                     .insert(id, reply_kind, position, Requester::Internal(reply));
             }
             Err(problem) => {
+                self.setting_ended(id, ChangeEnd::Failed);
                 let failure = RequestFailure::NotWritten;
                 let class = faults::request_failure_class(failure, None);
                 let fault = Fault::new(class, self.task.slot.redact(problem));
@@ -97,6 +101,14 @@ impl<L: Link> Session<'_, L> {
             return;
         };
         let written = self.link.cancel(id, cancel_reason(&outcome));
+        let is_caller = matches!(request.requester, Requester::Caller(_));
+        self.setting_ended(
+            id,
+            match written && is_caller {
+                true => ChangeEnd::Abandoned,
+                false => ChangeEnd::Failed,
+            },
+        );
         match request.requester {
             Requester::Caller(mut call) => {
                 if written {
