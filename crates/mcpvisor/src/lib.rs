@@ -88,6 +88,9 @@ pub use api::error::{
 };
 pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use api::handle::{ServerHandle, ToolHandle};
+pub use api::notifications::{
+    NOTIFICATION_BUFFER, Notification, NotificationKind, Notifications, Received,
+};
 pub use api::request::{FromResult, Request, RequestKey};
 pub use api::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
 pub use api::status::{ListState, Readiness, ServerStatus, UnsavedLogin};

@@ -15,6 +15,7 @@
 mod fleet;
 
 mod metadata;
+mod notifications;
 mod peer;
 mod raw;
 mod settings;
@@ -30,5 +31,7 @@ async fn started(peer: &Peer) -> (Runtime, ServerHandle) {
     let runtime = runtime.start().await.unwrap();
     runtime.ready(DEADLINE).await.unwrap();
     let handle = runtime.server("a").unwrap();
+    // The events of the first lists are sent before its answer.
+    handle.ping().deadline(DEADLINE).await.unwrap();
     (runtime, handle)
 }

@@ -1,14 +1,17 @@
 //! What the requests of one client share: its quota, its callbacks, and their cancellation.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 
 use mcpvisor_core::ClientId;
 use tokio::sync::watch;
 
 use crate::api::callbacks::BoundCallbacks;
+use crate::api::events::EventBus;
+use crate::api::notifications::Notifications;
 use crate::api::quota::Quota;
+use crate::catalog::ClientView;
 use crate::mutex::lock;
 use crate::server::slot::ServerSlot;
 
@@ -22,6 +25,8 @@ pub(crate) struct Agent {
     cancellation: watch::Sender<Cancellations>,
     /// The servers that it has subscriptions or a log level at.
     settings_at: Mutex<Vec<Weak<ServerSlot>>>,
+    /// Where its notifications are read, once they are.
+    notified_by: OnceLock<Arc<EventBus>>,
 }
 
 /// The cancellations of a client so far.
@@ -46,6 +51,7 @@ impl Agent {
             callbacks,
             cancellation: watch::Sender::default(),
             settings_at: Mutex::default(),
+            notified_by: OnceLock::new(),
         }
     }
 
@@ -63,6 +69,27 @@ impl Agent {
             if let Some(slot) = slot.upgrade() {
                 slot.release_client(self.id);
             }
+        }
+    }
+
+    /// Reads the notifications of the client, until it ends.
+    pub(crate) fn notifications(
+        &self,
+        events: &Arc<EventBus>,
+        view: Option<Arc<ClientView>>,
+    ) -> Notifications {
+        self.notified_by.get_or_init(|| Arc::clone(events));
+        let notifications = Notifications::new(events, self.id, view);
+        if self.is_closed() {
+            self.close_notifications();
+        }
+        notifications
+    }
+
+    /// Ends the readers of its notifications.
+    pub(crate) fn close_notifications(&self) {
+        if let Some(events) = self.notified_by.get() {
+            events.inboxes.close_client(self.id);
         }
     }
 
@@ -116,6 +143,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.release_settings();
+        self.close_notifications();
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod meta_tools;
+pub(crate) mod notifications;
 pub(crate) mod quota;
 pub(crate) mod raw;
 pub(crate) mod reply;

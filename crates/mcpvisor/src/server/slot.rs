@@ -45,7 +45,7 @@ pub(crate) struct ServerSlot {
     /// Replaced by a reload.
     config: ArcSwap<ActiveConfig>,
     pub(crate) host: Arc<Host>,
-    events: Arc<EventBus>,
+    pub(crate) events: Arc<EventBus>,
     /// Where messages to the actor go.
     pub(crate) mailbox: watch::Sender<Mailbox>,
     /// The published snapshots.

@@ -213,8 +213,8 @@ impl<'a, L: Link> Session<'a, L> {
             Inbound::Request { id, request, cause } => self.on_request(id, request, cause),
             Inbound::Notification {
                 notification,
-                cause: _,
-            } => self.on_notification(notification),
+                cause,
+            } => self.on_notification(notification, cause),
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
                 log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.redact(problem), "ignored a message");
