@@ -91,7 +91,7 @@ pub use api::handle::{ServerHandle, ToolHandle};
 pub use api::notifications::{
     NOTIFICATION_BUFFER, Notification, NotificationKind, Notifications, Received,
 };
-pub use api::request::{FromResult, Request, RequestKey};
+pub use api::request::{FromResult, InputRequired, Request, RequestKey, Round};
 pub use api::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
 pub use api::status::{ListState, Readiness, ServerStatus, UnsavedLogin};
 pub use api::task::{TaskHandle, TaskInfo, TaskRequest, TaskResult, TaskStart};

@@ -18,6 +18,7 @@ mod metadata;
 mod notifications;
 mod peer;
 mod raw;
+mod rounds;
 mod settings;
 
 use mcpvisor::{Runtime, ServerHandle};

@@ -5,6 +5,7 @@
 
 mod from_result;
 mod key;
+mod rounds;
 mod submission;
 mod tasks;
 mod terms;
@@ -18,12 +19,15 @@ use std::time::Duration;
 
 use mcpvisor_core::{Priority, RetryPolicy};
 use rmcp::model::{
-    ClientRequest, GetMeta, ProgressNotificationParam, RequestMetaObject, ServerResult,
+    ClientCapabilities, ClientRequest, GetMeta, ProgressNotificationParam, RequestMetaObject,
+    ServerResult,
 };
 use tokio::sync::mpsc;
 
 pub use self::from_result::FromResult;
 pub use self::key::RequestKey;
+pub(crate) use self::rounds::{INPUT_REQUIRED, add_input, result_type};
+pub use self::rounds::{InputRequired, Round};
 use self::terms::Terms;
 use crate::api::agent::Cancellations;
 use crate::api::callbacks::Callbacks;
@@ -88,6 +92,8 @@ pub(crate) struct Options {
     priority: Priority,
     progress: Option<mpsc::Sender<ProgressNotificationParam>>,
     callbacks: Option<Arc<Callbacks>>,
+    /// What it advertises; the caller gets the input that the server requires.
+    capabilities: Option<Box<ClientCapabilities>>,
     /// Sends a tool call as a task, where the server has them.
     task: Option<TaskParam>,
     /// A request of the runtime on behalf of a call: it needs no permit of the client's quota.
@@ -133,6 +139,7 @@ impl<R> Request<R> {
                 priority: Priority::Normal,
                 progress: None,
                 callbacks: None,
+                capabilities: None,
                 task: None,
                 of_runtime: false,
                 begun: None,

@@ -8,7 +8,7 @@ use mcpvisor_core::request_routing::Answerer;
 use mcpvisor_core::settings::RetrySettings;
 use mcpvisor_core::{CallId, ClientId, Priority, RetryPolicy, Safety, ToolHints};
 use rmcp::ErrorData;
-use rmcp::model::{ClientRequest, ProgressNotificationParam};
+use rmcp::model::{ClientCapabilities, ClientRequest, ProgressNotificationParam};
 use tokio::sync::mpsc;
 
 use crate::api::callbacks::BoundCallbacks;
@@ -26,6 +26,9 @@ pub(crate) struct Call {
     pub(crate) client: ClientId,
     /// Answers what it causes; the runtime's callbacks if there are none.
     pub(crate) callbacks: Option<BoundCallbacks>,
+    /// What it advertises instead of its callbacks in the modern era; its caller gets the input that
+    /// the server requires.
+    pub(crate) capabilities: Option<Box<ClientCapabilities>>,
     /// `None` once a transport has taken it; otherwise it is available for a retry.
     pub(crate) request: Option<ClientRequest>,
     /// Sends a tool call as a task, to a server of 2025-11-25 that has tasks.

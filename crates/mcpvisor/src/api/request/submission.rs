@@ -77,6 +77,7 @@ impl Options {
             key: self.key,
             client,
             callbacks: bound_callbacks(self.callbacks.clone(), handle, id),
+            capabilities: self.capabilities.take(),
             request: Some(request),
             task: self.task,
             retry_policy: self.retry,

@@ -6,13 +6,12 @@
 
 use mcpvisor_core::CallId;
 use rmcp::model::{
-    ClientRequest, DiscoverRequest, DiscoverRequestParams, GetMeta, LoggingLevel, NumberOrString,
-    PingRequest, ProgressToken, ServerResult,
+    ClientCapabilities, ClientRequest, DiscoverRequest, DiscoverRequestParams, GetMeta,
+    LoggingLevel, NumberOrString, PingRequest, ProgressToken, ServerResult,
 };
 
 use super::session::ModernSession;
 use super::subscriptions::SubscribeOutcome;
-use crate::api::callbacks::BoundCallbacks;
 use crate::api::reply::Failure;
 use crate::connection::era;
 use crate::connection::session::Session;
@@ -37,7 +36,7 @@ impl ModernSession {
     fn translate(
         &mut self,
         request: &mut ClientRequest,
-        callbacks: Option<&BoundCallbacks>,
+        capabilities: Option<ClientCapabilities>,
     ) -> Translated {
         match request {
             ClientRequest::PingRequest(_) => {
@@ -61,9 +60,9 @@ impl ModernSession {
             state.headers.set_headers(request);
         }
         self.add_meta(request);
-        if let Some(callbacks) = callbacks {
-            let mut capabilities = callbacks.callbacks().capabilities();
-            capabilities.extensions = self.extensions.clone();
+        if let Some(mut capabilities) = capabilities {
+            let extensions = &mut capabilities.extensions;
+            *extensions = extensions.take().or_else(|| self.extensions.clone());
             let capabilities = era::modern_capabilities(capabilities);
             request.get_meta_mut().set_client_capabilities(capabilities);
         }
@@ -92,7 +91,10 @@ impl<L: Link> Session<'_, L> {
             return self.prepare_setting(call);
         };
         let client = call.client;
-        let answer = match modern.translate(request, call.callbacks.as_ref()) {
+        let own = call.capabilities.as_deref().cloned();
+        let callbacks = call.callbacks.as_ref();
+        let capabilities = own.or_else(|| Some(callbacks?.callbacks().capabilities()));
+        let answer = match modern.translate(request, capabilities) {
             Translated::Send => {
                 if let Some(level) = self.settings.own_levels.get(&client) {
                     set_log_level(request, *level);

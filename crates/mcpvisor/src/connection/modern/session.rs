@@ -6,13 +6,15 @@ use std::time::Instant;
 use mcpvisor_core::CallId;
 use rmcp::ErrorData;
 use rmcp::model::{
-    ErrorCode, ExtensionCapabilities, RequestMetaObject, ResultType, ServerPeerInfo, ServerResult,
+    ClientRequest, CustomResult, ErrorCode, ExtensionCapabilities, RequestMetaObject, ResultType,
+    ServerPeerInfo, ServerResult,
 };
 
 use super::era_change::{EraCheck, may_mean_era_change};
 use super::header_mismatch::ParamHeaderState;
 use super::subscriptions::Subscriptions;
 use crate::api::reply::Failure;
+use crate::api::request::{INPUT_REQUIRED, result_type};
 use crate::connection::era;
 use crate::connection::session::{RequiredInput, Session};
 use crate::link::Link;
@@ -66,6 +68,13 @@ impl<L: Link> Session<'_, L> {
     ) {
         self.warn_of_missing_server_requests(&result);
         match &mut result {
+            // Its caller collects the input.
+            Ok(ServerResult::CustomResult(raw)) if call.capabilities.is_some() => {
+                if let Some(unknown) = unknown_round(&call, raw) {
+                    let problem = format!("unknown result type {unknown:?}");
+                    return self.batch.finish_unreadable(call, problem);
+                }
+            }
             Ok(ServerResult::InputRequiredResult(required)) => {
                 let required = RequiredInput::from(required.clone());
                 return self.collect_input(call, required);
@@ -132,6 +141,17 @@ impl<L: Link> Session<'_, L> {
         }
         held
     }
+}
+
+/// The type of the result of a round, if the protocol does not define it and a typed result is
+/// expected.
+fn unknown_round(call: &Call, raw: &CustomResult) -> Option<String> {
+    if matches!(call.request, Some(ClientRequest::CustomRequest(_))) {
+        return None;
+    }
+    let known = [ResultType::COMPLETE.as_str(), INPUT_REQUIRED, "task"];
+    let result_type = result_type(raw.0.as_object()?)?;
+    (!known.contains(&result_type)).then(|| result_type.to_owned())
 }
 
 /// The type of a result, if the protocol does not define it.

@@ -16,9 +16,8 @@ use mcpvisor_core::{CallId, CallMap, Generation, ServerName};
 use ractor::ActorRef;
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientRequest, ClientResult, CustomNotification, CustomResult, ElicitRequestParams,
-    ElicitationAction, ErrorCode, InputRequest, InputRequests, InputRequiredResult, InputResponses,
-    JsonObject,
+    ClientResult, CustomNotification, CustomResult, ElicitRequestParams, ElicitationAction,
+    ErrorCode, InputRequest, InputRequests, InputRequiredResult, InputResponses, JsonObject,
 };
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -27,7 +26,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::event_loop::Session;
 use crate::api::callbacks::{BoundCallbacks, Incoming, Question, input_meta};
 use crate::api::reply::Failure;
-use crate::api::request::RequestKey;
+use crate::api::request::{INPUT_REQUIRED, RequestKey, add_input, result_type};
 use crate::connection::task::next_output;
 use crate::link::{Link, may_call_back};
 use crate::mutex::lock;
@@ -43,9 +42,6 @@ const BASE_DELAY: Duration = Duration::from_millis(50);
 
 /// The code of a call that is refused until a person has opened URLs.
 const URL_ELICITATION_REQUIRED: ErrorCode = ErrorCode(-32042);
-
-/// The type of a result that requires input.
-const INPUT_REQUIRED: &str = "input_required";
 
 /// The notification that a person has done what a URL asked for.
 const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
@@ -122,7 +118,7 @@ impl From<InputRequiredResult> for RequiredInput {
 impl RequiredInput {
     /// The input that the answer to a raw request requires.
     pub(crate) fn of_raw(call: &Call, raw: &CustomResult) -> Option<Self> {
-        let is_required = raw.0.get("resultType").and_then(Value::as_str) == Some(INPUT_REQUIRED);
+        let is_required = raw.0.as_object().and_then(result_type) == Some(INPUT_REQUIRED);
         if !is_required || !call.request.as_ref().is_some_and(may_call_back) {
             return None;
         }
@@ -310,8 +306,10 @@ impl InputRounds {
             };
             return match collected {
                 Ok(responses) => {
-                    if let Resend::WithInput(state) = waiting.then {
-                        add_input(&mut waiting.call.request, responses, state);
+                    if let Resend::WithInput(state) = waiting.then
+                        && let Some(request) = &mut waiting.call.request
+                    {
+                        add_input(request, responses, state);
                     }
                     Resumed::Resend(waiting.call)
                 }
@@ -340,46 +338,6 @@ impl<L: Link> Session<'_, L> {
             }
         }
         self.flush();
-    }
-}
-
-/// Adds the input and the server's state to the request.
-fn add_input(
-    request: &mut Option<ClientRequest>,
-    responses: Option<InputResponses>,
-    state: Option<String>,
-) {
-    macro_rules! fill {
-        ($params:expr) => {{
-            $params.input_responses = responses;
-            $params.request_state = state;
-        }};
-    }
-    match request {
-        Some(ClientRequest::CallToolRequest(request)) => fill!(request.params),
-        Some(ClientRequest::GetPromptRequest(request)) => fill!(request.params),
-        Some(ClientRequest::ReadResourceRequest(request)) => fill!(request.params),
-        Some(ClientRequest::CustomRequest(raw)) => {
-            let params = raw
-                .params
-                .get_or_insert_with(|| Value::Object(JsonObject::new()));
-            if let Value::Object(params) = params {
-                set_member(
-                    params,
-                    "inputResponses",
-                    responses.map(JsonObject::from_iter),
-                );
-                set_member(params, "requestState", state);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn set_member(params: &mut JsonObject, name: &str, value: Option<impl Into<Value>>) {
-    match value {
-        Some(value) => drop(params.insert(name.to_owned(), value.into())),
-        None => drop(params.remove(name)),
     }
 }
 

@@ -25,7 +25,12 @@ impl<L: Link> Session<'_, L> {
 
     /// Sends a call. The id on the wire is the call's own id or, if it is sent again, a new one.
     pub(crate) fn send_call(&mut self, id: CallId, mut call: Box<Call>) {
-        let reply_kind = call.request.as_ref().map_or(ReplyKind::Any, ReplyKind::of);
+        let reply_kind = match &call.request {
+            // The caller gets the input that the server requires as it is.
+            Some(_) if call.capabilities.is_some() && self.modern.is_some() => ReplyKind::Raw,
+            Some(request) => ReplyKind::of(request),
+            None => ReplyKind::Any,
+        };
         if !self.link.has_capacity() {
             self.setting_ended(id, ChangeEnd::Failed);
             self.batch
