@@ -103,7 +103,7 @@ impl Notifications {
 
     /// How many notifications this reader has missed in total.
     pub fn missed(&self) -> u64 {
-        lock(&self.inbox.buffer).missed_in_total
+        lock(&self.inbox.buffer).missed
     }
 }
 
@@ -140,8 +140,9 @@ struct Inbox {
 struct Buffer {
     queue: VecDeque<Arc<Notification>>,
     /// Dropped since the reader last learned of it.
+    unreported: u64,
+    /// Dropped in total.
     missed: u64,
-    missed_in_total: u64,
     reader: Option<Waker>,
     closed: bool,
 }
@@ -151,8 +152,8 @@ impl Inbox {
         let mut buffer = lock(&self.buffer);
         if buffer.queue.len() >= NOTIFICATION_BUFFER {
             buffer.queue.pop_front();
+            buffer.unreported += 1;
             buffer.missed += 1;
-            buffer.missed_in_total += 1;
         }
         buffer.queue.push_back(Arc::clone(notification));
         let reader = buffer.reader.take();
@@ -174,8 +175,8 @@ impl Inbox {
 
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Received>> {
         let mut buffer = lock(&self.buffer);
-        if buffer.missed > 0 {
-            let missed = std::mem::take(&mut buffer.missed);
+        if buffer.unreported > 0 {
+            let missed = std::mem::take(&mut buffer.unreported);
             return Poll::Ready(Some(Received::Missed(missed)));
         }
         if let Some(next) = buffer.queue.pop_front() {

@@ -1,6 +1,5 @@
 //! Turns the failure of a request into the error that its caller gets.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::api::reply::Failure;
 #[derive(Debug, Clone)]
 pub(crate) struct RequestContext {
     pub(crate) server: ServerName,
-    pub(crate) method: Cow<'static, str>,
+    pub(crate) method: Arc<str>,
     pub(crate) tool: Option<String>,
     pub(crate) deadline: Duration,
     pub(crate) idle: Duration,

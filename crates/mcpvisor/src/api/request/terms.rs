@@ -49,7 +49,7 @@ impl Terms {
         let admission = &self.config.settings.admission;
         let context = RequestContext {
             server: self.slot.name().clone(),
-            method: self.method.clone(),
+            method: Arc::from(&*self.method),
             tool: tool.map(str::to_owned),
             deadline: self.deadline,
             idle: self.idle,

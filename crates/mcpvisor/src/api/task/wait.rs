@@ -312,7 +312,7 @@ impl TaskWait {
                 .map_err(|problem| self.unreadable(problem.to_string())),
             Err(error) => Err(CallError::Answered {
                 server: self.task.server.name().clone(),
-                method: self.terms.method.clone(),
+                method: Arc::from(&*self.terms.method),
                 error,
             }),
         }
@@ -387,7 +387,7 @@ impl TaskWait {
     fn unreadable(&self, problem: String) -> CallError {
         CallError::Unreadable {
             server: self.task.server.name().clone(),
-            method: self.terms.method.clone(),
+            method: Arc::from(&*self.terms.method),
             problem,
         }
     }
@@ -395,7 +395,7 @@ impl TaskWait {
     fn no_input(&self, problem: String) -> CallError {
         CallError::InputRequired {
             server: self.task.server.name().clone(),
-            method: self.terms.method.clone(),
+            method: Arc::from(&*self.terms.method),
             problem,
         }
     }
@@ -412,14 +412,14 @@ impl TaskWait {
     fn withdrawn(&self) -> CallError {
         CallError::Cancelled {
             server: self.task.server.name().clone(),
-            method: self.terms.method.clone(),
+            method: Arc::from(&*self.terms.method),
         }
     }
 
     fn late(&self) -> CallError {
         CallError::Deadline {
             server: self.task.server.name().clone(),
-            method: self.terms.method.clone(),
+            method: Arc::from(&*self.terms.method),
             after: self.terms.deadline,
             sent: true,
             idle: false,

@@ -213,7 +213,7 @@ fn header_text(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use rmcp::model::CallToolRequestParams;
+    use rmcp::model::{CallToolRequest, CallToolRequestParams};
     use serde_json::json;
 
     use super::*;

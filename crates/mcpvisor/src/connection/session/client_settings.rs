@@ -36,6 +36,7 @@ pub(crate) struct SessionSettings {
 
 /// A subscription at the server.
 #[derive(Debug)]
+#[expect(clippy::vec_box, reason = "calls move as pointers")]
 enum Subscription {
     Active,
     /// It is requested; calls for the same resource wait for the answer.
