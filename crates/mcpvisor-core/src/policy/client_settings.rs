@@ -92,6 +92,11 @@ impl ClientSettings {
         self.levels.iter().map(|(client, level)| (*client, *level))
     }
 
+    /// Takes over the levels that clients set at another instance.
+    pub fn inherit_levels(&mut self, other: &Self) {
+        self.levels.clone_from(&other.levels);
+    }
+
     /// Removes everything that a client wants. Returns whether there was anything.
     pub fn release(&mut self, client: ClientId) -> bool {
         let mut is_changed = self.levels.remove(&client).is_some();

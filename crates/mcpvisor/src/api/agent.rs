@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 
-use mcpvisor_core::ClientId;
+use mcpvisor_core::{ClientId, ServerInstance};
+use ractor::ActorRef;
 use tokio::sync::watch;
 
 use crate::api::callbacks::BoundCallbacks;
@@ -12,6 +13,7 @@ use crate::api::events::EventBus;
 use crate::api::notifications::Notifications;
 use crate::api::quota::Quota;
 use crate::catalog::ClientView;
+use crate::fleet::SupervisorMessage;
 use crate::mutex::lock;
 use crate::server::slot::ServerSlot;
 
@@ -22,11 +24,32 @@ pub(crate) struct Agent {
     pub(crate) quota: Quota,
     /// Answers what its requests cause; the runtime's callbacks if there are none.
     pub(crate) callbacks: Option<BoundCallbacks>,
+    /// What it sees of the fleet; none for the default client.
+    pub(crate) view: Option<Arc<ClientView>>,
     cancellation: watch::Sender<Cancellations>,
     /// The servers that it has subscriptions or a log level at.
     settings_at: Mutex<Vec<Weak<ServerSlot>>>,
     /// Where its notifications are read, once they are.
     notified_by: OnceLock<Arc<EventBus>>,
+    /// Its own connections, by the main slot of their server.
+    own_slots: Mutex<Vec<(ServerInstance, OwnSlot)>>,
+    /// The instances of pools with affinity that it uses, by the main slot.
+    instances: Mutex<Vec<(ServerInstance, u32)>>,
+}
+
+/// A connection of the client alone. It is removed with this.
+#[derive(Debug)]
+pub(crate) struct OwnSlot {
+    pub(crate) slot: Arc<ServerSlot>,
+    pub(crate) supervisor: ActorRef<SupervisorMessage>,
+}
+
+impl Drop for OwnSlot {
+    fn drop(&mut self) {
+        let message = SupervisorMessage::RemoveSlot(self.slot.id.clone());
+        // If the supervisor is gone, so is the slot.
+        let _ = self.supervisor.send_message(message);
+    }
 }
 
 /// The cancellations of a client so far.
@@ -43,13 +66,17 @@ impl Agent {
         name: Arc<str>,
         quota: Quota,
         callbacks: Option<BoundCallbacks>,
+        view: Option<Arc<ClientView>>,
     ) -> Self {
         Self {
             id,
             name,
             quota,
             callbacks,
+            view,
+            own_slots: Mutex::default(),
             cancellation: watch::Sender::default(),
+            instances: Mutex::default(),
             settings_at: Mutex::default(),
             notified_by: OnceLock::new(),
         }
@@ -66,20 +93,17 @@ impl Agent {
     /// Ends its subscriptions, and its log levels no longer count.
     pub(crate) fn release_settings(&self) {
         for slot in std::mem::take(&mut *lock(&self.settings_at)) {
-            if let Some(slot) = slot.upgrade() {
-                slot.release_client(self.id);
+            // A connection of its own ends with it.
+            for instance in slot.upgrade().iter().flat_map(ServerSlot::instances) {
+                instance.release_client(self.id);
             }
         }
     }
 
     /// Reads the notifications of the client, until it ends.
-    pub(crate) fn notifications(
-        &self,
-        events: &Arc<EventBus>,
-        view: Option<Arc<ClientView>>,
-    ) -> Notifications {
+    pub(crate) fn notifications(&self, events: &Arc<EventBus>) -> Notifications {
         self.notified_by.get_or_init(|| Arc::clone(events));
-        let notifications = Notifications::new(events, self.id, view);
+        let notifications = Notifications::new(events, self.id, self.view.clone());
         if self.is_closed() {
             self.close_notifications();
         }
@@ -90,6 +114,50 @@ impl Agent {
     pub(crate) fn close_notifications(&self) {
         if let Some(events) = self.notified_by.get() {
             events.inboxes.close_client(self.id);
+        }
+    }
+
+    /// Its own connection to a server, which `add` adds if there is none. `None` if it is closed.
+    pub(crate) fn own_slot(
+        &self,
+        main: &ServerInstance,
+        add: impl FnOnce() -> Option<OwnSlot>,
+    ) -> Option<Arc<ServerSlot>> {
+        let mut own = lock(&self.own_slots);
+        own.retain(|(_, it)| !it.slot.is_removed());
+        if let Some((_, it)) = own.iter().find(|(it, _)| it == main) {
+            return Some(Arc::clone(&it.slot));
+        }
+        // `close` sets this before it takes the slots.
+        if self.is_closed() {
+            return None;
+        }
+        let added = add()?;
+        let slot = Arc::clone(&added.slot);
+        own.push((main.clone(), added));
+        Some(slot)
+    }
+
+    /// Its own connection to a server, if there is one.
+    pub(crate) fn present_slot(&self, main: &ServerInstance) -> Option<Arc<ServerSlot>> {
+        let own = lock(&self.own_slots);
+        let mut own = own.iter().filter(|(_, it)| !it.slot.is_removed());
+        own.find_map(|(it, own)| (it == main).then(|| Arc::clone(&own.slot)))
+    }
+
+    /// The instance of a pool that it used last.
+    pub(crate) fn instance_of(&self, pool: &ServerInstance) -> Option<u32> {
+        let instances = lock(&self.instances);
+        let mut known = instances.iter();
+        known.find_map(|(it, instance)| (it == pool).then_some(*instance))
+    }
+
+    /// Stays on this instance of a pool from now on.
+    pub(crate) fn prefer_instance(&self, pool: &ServerInstance, instance: u32) {
+        let mut instances = lock(&self.instances);
+        match instances.iter_mut().find(|(it, _)| it == pool) {
+            Some((_, known)) => *known = instance,
+            None => instances.push((pool.clone(), instance)),
         }
     }
 
@@ -104,6 +172,8 @@ impl Agent {
             it.count += 1;
             it.closed = true;
         });
+        let own = std::mem::take(&mut *lock(&self.own_slots));
+        drop(own);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -150,7 +220,8 @@ impl Drop for Agent {
 /// The default client: no limits, and the callbacks of the runtime.
 impl Default for Agent {
     fn default() -> Self {
-        Self::new(ClientId::DEFAULT, Arc::default(), Quota::default(), None)
+        let quota = Quota::default();
+        Self::new(ClientId::DEFAULT, Arc::default(), quota, None, None)
     }
 }
 

@@ -281,13 +281,13 @@ impl Inboxes {
         }
     }
 
-    /// Delivers the change of a list to the readers whose clients see some of it.
+    /// Delivers the change of a list to the readers whose clients see some of it. `owner`: the list is
+    /// that of a connection of this client alone.
     pub(crate) fn deliver_list_change(
         &self,
         server: &ServerName,
-        generation: Generation,
-        list: ListKind,
-        diff: &ListDiff,
+        owner: Option<ClientId>,
+        (generation, list, diff): (Generation, ListKind, &ListDiff),
     ) {
         let notification = Arc::new(Notification {
             server: server.clone(),
@@ -296,7 +296,9 @@ impl Inboxes {
             kind: NotificationKind::ListChanged(list),
         });
         let registry = lock(&self.by_client);
-        for inbox in registry.readers.values().flatten() {
+        let readers = registry.readers.iter();
+        let readers = readers.filter(|(client, _)| owner.is_none_or(|owner| owner == **client));
+        for inbox in readers.flat_map(|(_, readers)| readers) {
             let filter = inbox.view.as_ref().map(|view| &view.filter);
             if list != ListKind::Tools || filter.is_none_or(|it| sees(it, server, diff)) {
                 inbox.push(&notification);

@@ -13,7 +13,7 @@ use crate::api::handle::ServerHandle;
 use crate::api::request::Request;
 use crate::link::{TOOL_CALL, tool_name};
 use crate::server::message::{NotifyFailure, OutgoingNotification, ServerMessage};
-use crate::server::slot::Mailbox;
+use crate::server::slot::{Mailbox, ServerSlot};
 
 /// Methods of the connection itself, which the runtime alone sends.
 const RESERVED: [&str; 5] = [
@@ -73,7 +73,7 @@ impl ServerHandle {
     ///
     /// Returns when the connection has taken it; a notification has no answer, and may be lost with
     /// the connection. It never waits for a connection and wakes no sleeping server: if the server
-    /// is not connected, nothing is sent. It needs no permit of the client's quota.
+    /// is not connected, nothing is sent. All connected instances of a pool get it. It needs no permit of the client's quota.
     /// `notifications/initialized` and `notifications/cancelled` are not sent: the runtime sends
     /// them itself.
     ///
@@ -98,35 +98,48 @@ impl ServerHandle {
         if self.agent.as_ref().is_some_and(|agent| agent.is_closed()) {
             return Err(NotifyError::ClientClosed { server: server() });
         }
-        let (reply, sent) = oneshot::channel();
-        let notification = Box::new(OutgoingNotification {
-            notification,
-            reply,
-        });
-        self.slot.send(ServerMessage::Notify(notification));
-        let failure = match sent.await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(failure)) => failure,
-            // The actor or the connection ended meanwhile.
-            Err(_) => NotifyFailure::NotConnected(self.status().state),
-        };
-        Err(match failure {
-            NotifyFailure::NotRead => NotifyError::NotRead { server: server() },
-            NotifyFailure::Invalid(problem) => NotifyError::Invalid {
-                server: server(),
-                problem,
-            },
+        // All instances of a pool get it.
+        let mut outcome = Err(NotifyFailure::NotConnected(self.status().state));
+        for instance in self.present_slot().instances() {
+            let sent = instance.notify(notification.clone()).await;
+            outcome = outcome.or(sent);
+        }
+        outcome.map_err(|failure| self.notify_error(failure))
+    }
+
+    fn notify_error(&self, failure: NotifyFailure) -> NotifyError {
+        let server = self.name().clone();
+        match failure {
+            NotifyFailure::NotRead => NotifyError::NotRead { server },
+            NotifyFailure::Invalid(problem) => NotifyError::Invalid { server, problem },
             NotifyFailure::NotConnected(state) => match &*self.slot.mailbox.borrow() {
-                Mailbox::Removed | Mailbox::Gone => NotifyError::Removed { server: server() },
-                // A connection that ended just now is not yet reflected in the status.
+                Mailbox::Removed | Mailbox::Gone => NotifyError::Removed { server },
                 Mailbox::Live(_) | Mailbox::Starting => NotifyError::NotConnected {
-                    server: server(),
+                    server,
+                    // A connection that ended just now is not yet reflected in the status.
                     state: match state {
                         StateName::Connected => StateName::Reconnecting,
                         state => state,
                     },
                 },
             },
+        }
+    }
+}
+
+impl ServerSlot {
+    /// Sends a notification on the present connection.
+    async fn notify(&self, notification: ClientNotification) -> Result<(), NotifyFailure> {
+        let (reply, sent) = oneshot::channel();
+        let notification = Box::new(OutgoingNotification {
+            notification,
+            reply,
+        });
+        self.send(ServerMessage::Notify(notification));
+        // Without an answer, the actor or the connection ended.
+        sent.await.unwrap_or_else(|_| {
+            let state = self.published.state().0;
+            Err(NotifyFailure::NotConnected(state))
         })
     }
 }

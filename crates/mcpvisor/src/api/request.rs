@@ -275,9 +275,9 @@ impl<R: FromResult + 'static> Future for Request<R> {
 
 impl Options {
     async fn run<R: FromResult>(mut self) -> Result<R, CallError> {
-        let terms = Terms::new(&self);
+        let mut terms = Terms::new(&self);
         let tool = self.tool();
-        let result = match self.answer(&terms, tool.as_deref()).await? {
+        let result = match self.answer(&mut terms, tool.as_deref()).await? {
             Answered::Result(result) => result,
             Answered::Task(state) => {
                 let result = self.await_task(&terms, tool.as_deref(), *state).await?;
@@ -305,7 +305,11 @@ impl Options {
     }
 
     /// Checks the request, sends it and waits for its answer.
-    async fn answer(&mut self, terms: &Terms, tool: Option<&str>) -> Result<Answered, CallError> {
+    async fn answer(
+        &mut self,
+        terms: &mut Terms,
+        tool: Option<&str>,
+    ) -> Result<Answered, CallError> {
         if let Some(tool) = tool {
             if let Err(hidden) = self.handle.sees(tool) {
                 return Err(terms.error(Some(tool), hidden));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mcpvisor_core::machine::Outcome;
 use mcpvisor_core::settings::CloseSettings;
-use mcpvisor_core::{CallId, ClientId, Generation};
+use mcpvisor_core::{CallId, ClientId, Generation, LogSeverity};
 use rmcp::model::ClientRequest;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -32,6 +32,8 @@ pub(crate) enum Command {
     },
     /// A client ended: the server learns what no client wants any more.
     ReleaseClient(ClientId),
+    /// Clients set these log levels at another instance of the pool.
+    AdoptLogLevels(Vec<(ClientId, LogSeverity)>),
     /// Send a notification.
     Notify(Box<OutgoingNotification>),
     /// Send an internal request.

@@ -5,7 +5,7 @@ use mcpvisor_core::{Generation, Input};
 
 use super::actor::ServerState;
 use super::call::Call;
-use super::message::{ConnectionEvent, FailedCall, InboundSummary};
+use super::message::{ConnectionEvent, FailedCall, InboundSummary, ServerMessage};
 
 impl ServerState {
     pub(super) fn connection_event(&mut self, generation: Generation, event: ConnectionEvent) {
@@ -40,6 +40,11 @@ impl ServerState {
         }
         if summary.subscriptions_changed {
             self.report_subscriptions();
+        }
+        let levels = summary.levels_set;
+        if !levels.is_empty() && self.slot.owner().is_none() {
+            let slot = &self.slot;
+            slot.send_to_siblings(|| ServerMessage::AdoptLogLevels(levels.clone()));
         }
         let no_call_ended = summary.ended.is_empty() && summary.failed.is_empty();
         if no_call_ended && summary.received {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use mcpvisor_core::machine::RenewalFailure;
 use mcpvisor_core::machine::{CallEnd, ConnectionEnd, Fault};
 use mcpvisor_core::retry::RequestFailure;
-use mcpvisor_core::{CallId, ClientId, CredentialRevision, Generation, ListKind, StateName};
+use mcpvisor_core::{
+    CallId, ClientId, CredentialRevision, Generation, ListKind, LogSeverity, StateName,
+};
 use rmcp::model::{ClientNotification, ServerPeerInfo};
 use tokio::sync::oneshot;
 
@@ -53,12 +55,18 @@ pub(crate) enum ServerMessage {
     },
     /// The approvals changed, by this process or another.
     ApprovalsChanged(Option<ReplyWhenPublished>),
+    /// Clients set these log levels at another instance of the pool.
+    AdoptLogLevels(Vec<(ClientId, LogSeverity)>),
     /// A caller reports that this connection does not work.
     ReportBroken(Generation),
     /// Close for good, then stop.
     Shutdown(Duration),
     /// The supervisor grants the connect permit.
     PermitGranted,
+    /// It has a place for a connection: [`super::places`].
+    PlaceGranted,
+    /// Another client needs a connection: sleep, unless this one is in use.
+    GiveWay,
     /// A connection task reports an event.
     Connection {
         /// The connection.
@@ -192,6 +200,8 @@ pub(crate) struct InboundSummary {
     pub(crate) changed: Vec<ListKind>,
     /// The subscriptions of clients changed.
     pub(crate) subscriptions_changed: bool,
+    /// Log levels that clients set.
+    pub(crate) levels_set: Vec<(ClientId, LogSeverity)>,
     /// Invalid or unexpected messages.
     pub(crate) strays: u64,
     /// Messages dropped unread because they exceeded the rate or size limit.

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use mcpvisor_core::Generation;
 use mcpvisor_core::machine::{MAX_FAULT_MESSAGE, truncate_text};
+use mcpvisor_core::{ClientId, Generation, LogSeverity};
 use rmcp::model::{
     ClientRequest, SetLevelRequest, SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams,
 };
 
 use super::actor::ServerState;
 use super::slot::ServerSlot;
-use crate::connection::{InternalRequestSender, to_level};
+use crate::connection::{Command, InternalRequestSender, to_level};
 use crate::log_limit::log_limited;
 
 /// The requests for the settings that clients want now.
@@ -63,6 +63,21 @@ impl ServerState {
     /// waited for the connection are sent: their requests are more recent.
     pub(super) fn prepare_restore(&mut self, generation: Generation) {
         self.restore_on = Some(generation);
+    }
+
+    /// Clients set these levels at another instance of the pool.
+    pub(super) fn adopt_log_levels(&mut self, levels: Vec<(ClientId, LogSeverity)>) {
+        // The connection of one client has only its own.
+        if self.slot.owner().is_some() {
+            return;
+        }
+        for (client, level) in &levels {
+            let mut state = self.slot.restart_state();
+            state.session.set_level(*client, Some(*level));
+        }
+        if let Some(connection) = &self.connection {
+            let _ = connection.send(Command::AdoptLogLevels(levels));
+        }
     }
 
     pub(super) fn start_restore(&mut self) {

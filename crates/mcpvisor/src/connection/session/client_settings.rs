@@ -120,8 +120,29 @@ impl<L: Link> Session<'_, L> {
 
     /// Sets the level of a client for its requests in the modern era.
     pub(crate) fn set_own_level(&mut self, client: ClientId, level: LoggingLevel) {
-        self.wanted(|wanted| wanted.set_level(client, Some(to_severity(level))));
+        let severity = to_severity(level);
+        self.wanted(|wanted| wanted.set_level(client, Some(severity)));
         self.settings.own_levels.insert(client, level);
+        self.batch.summary.levels_set.push((client, severity));
+    }
+
+    /// Clients set these levels at another instance of the pool.
+    pub(super) fn adopt_log_levels(&mut self, levels: &[(ClientId, LogSeverity)]) {
+        if self.modern.is_some() {
+            let levels = levels
+                .iter()
+                .map(|(client, level)| (*client, to_level(*level)));
+            self.settings.own_levels.extend(levels);
+        } else {
+            self.send_present_level();
+        }
+    }
+
+    /// Sends the most verbose level of all clients, unless the server has it.
+    fn send_present_level(&mut self) {
+        // Replaced by the present level before it is sent.
+        let params = SetLevelRequestParams::new(LoggingLevel::Emergency);
+        self.send_setting(SetLevelRequest::new(params).into());
     }
 
     /// Prepares a call of the legacy era. `None`: it is not sent by itself.
@@ -173,6 +194,9 @@ impl<L: Link> Session<'_, L> {
                     let change = SettingChange::Level(Some((client, before)));
                     self.settings.in_flight.insert(call.id, change);
                     self.settings.level = Some(level);
+                } else {
+                    let severity = to_severity(own.0);
+                    self.batch.summary.levels_set.push((client, severity));
                 }
                 is_sent
             }
@@ -235,7 +259,13 @@ impl<L: Link> Session<'_, L> {
                     self.wanted(|wanted| wanted.set_level(client, before));
                 }
             }
-            Some(SettingChange::Level(_)) | None => {}
+            Some(SettingChange::Level(change)) => {
+                let client = change.map(|(client, _)| client);
+                let levels = self.wanted(|wanted| wanted.levels().collect::<Vec<_>>());
+                let own = levels.into_iter().filter(|(it, _)| Some(*it) == client);
+                self.batch.summary.levels_set.extend(own);
+            }
+            None => {}
         }
     }
 
@@ -274,9 +304,7 @@ impl<L: Link> Session<'_, L> {
         } else {
             self.release_subscriptions();
             if self.settings.level.is_some() {
-                // Replaced by the present level before it is sent.
-                let params = SetLevelRequestParams::new(LoggingLevel::Emergency);
-                self.send_setting(SetLevelRequest::new(params).into());
+                self.send_present_level();
             }
         }
         self.flush();

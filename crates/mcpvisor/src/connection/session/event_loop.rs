@@ -157,6 +157,7 @@ impl<'a, L: Link> Session<'a, L> {
                 Some(Command::Start(call)) => self.start_call(call),
                 Some(Command::Abandon { call, outcome }) => self.abandon(call, *outcome),
                 Some(Command::ReleaseClient(client)) => self.release_client(client),
+                Some(Command::AdoptLogLevels(levels)) => self.adopt_log_levels(&levels),
                 Some(Command::Notify(notification)) => self.send_notification(*notification),
                 Some(Command::Internal(request)) => self.start_internal(*request),
                 #[cfg(feature = "http")]

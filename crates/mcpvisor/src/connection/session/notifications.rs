@@ -140,6 +140,12 @@ impl<L: Link> Session<'_, L> {
         Some((call.client, call.key))
     }
 
+    /// The only client that a message can be for: that of its request, or that of the connection.
+    fn only_client(&self, owner: Option<(ClientId, RequestKey)>) -> Option<ClientId> {
+        let of_slot = self.task.slot.owner().map(|owner| owner.client);
+        owner.map(|(client, _)| client).or(of_slot)
+    }
+
     /// Delivers a log message to the clients that want it.
     fn deliver_log(&self, log: &LoggingMessageNotificationParam, cause: Option<CallId>) {
         if self.inboxes().is_empty() {
@@ -151,8 +157,8 @@ impl<L: Link> Session<'_, L> {
         let notification = self.notification(key, NotificationKind::Log(log.clone()));
         let state = self.task.slot.restart_state();
         let wanted = &state.session;
-        match owner {
-            Some((client, _)) if wanted.gets_log(client, severity, true) => {
+        match self.only_client(owner) {
+            Some(client) if wanted.gets_log(client, severity, true) => {
                 self.inboxes().deliver_to(client, notification);
             }
             Some(_) => {}
@@ -185,8 +191,8 @@ impl<L: Link> Session<'_, L> {
         let owner = self.owner(cause);
         let key = owner.map(|(_, key)| key);
         let notification = self.notification(key, NotificationKind::Custom(custom.clone()));
-        match owner {
-            Some((client, _)) => self.inboxes().deliver_to(client, notification),
+        match self.only_client(owner) {
+            Some(client) => self.inboxes().deliver_to(client, notification),
             None => self.inboxes().deliver(notification, |_| true),
         }
     }
