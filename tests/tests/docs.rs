@@ -21,7 +21,7 @@ const ROOTS: [&str; 6] = [
 ];
 
 /// Every guarantee, by its id.
-const PROMISES: [(char, u32); 10] = [
+const PROMISES: [(char, u32); 11] = [
     ('O', 4),
     ('G', 4),
     ('B', 7),
@@ -32,6 +32,7 @@ const PROMISES: [(char, u32); 10] = [
     ('D', 5),
     ('I', 6),
     ('A', 4),
+    ('W', 6),
 ];
 
 fn root() -> PathBuf {

@@ -17,6 +17,7 @@ pub use policy::*;
 pub use text::*;
 
 pub use admission::Priority;
+pub use client_settings::{ClientSettings, LogSeverity};
 pub use glob::{Filter, FilterRejection, Glob};
 pub use governor::{ConnectKind, Governor, GovernorSettings};
 pub use ids::{

@@ -85,11 +85,14 @@ pub use api::callbacks::{
 pub use api::client::{Client, ClientBuilder};
 pub use api::error::{
     ArgumentProblem, BusyLimit, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
-    ServerNotReady, StartError, UnknownServer, UnknownTool,
+    NotifyError, ServerNotReady, StartError, UnknownServer, UnknownTool,
 };
 pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use api::handle::{ServerHandle, ToolHandle};
-pub use api::request::{FromResult, Request};
+pub use api::notifications::{
+    NOTIFICATION_BUFFER, Notification, NotificationKind, Notifications, Received,
+};
+pub use api::request::{FromResult, InputRequired, Request, RequestKey, Round};
 pub use api::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
 pub use api::status::{ListState, Readiness, ServerStatus, UnsavedLogin};
 pub use api::task::{TaskHandle, TaskInfo, TaskRequest, TaskResult, TaskStart};

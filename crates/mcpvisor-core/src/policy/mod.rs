@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod backoff;
 pub mod budget;
+pub mod client_settings;
 pub mod connection_places;
 pub mod governor;
 pub mod health;

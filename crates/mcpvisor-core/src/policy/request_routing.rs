@@ -77,6 +77,24 @@ pub fn route(
     }
 }
 
+/// The call that caused a request: the one that it names, or the only one that can have caused it.
+pub fn only_cause(
+    named: Option<CallId>,
+    in_flight: impl IntoIterator<Item = CallId>,
+    abandoned: &AbandonedCalls,
+    now: Instant,
+) -> Option<CallId> {
+    let mut in_flight = in_flight.into_iter();
+    if named.is_some() {
+        return in_flight.find(|call| named == Some(*call));
+    }
+    let only = in_flight.next()?;
+    let is_only = in_flight.next().is_none()
+        && abandoned.answerers(now).next().is_none()
+        && !abandoned.has_overflowed(now);
+    is_only.then_some(only)
+}
+
 /// The calls of one connection that ended without an answer, a short time ago.
 #[derive(Debug, Clone, Default)]
 pub struct AbandonedCalls {
@@ -160,6 +178,25 @@ mod tests {
         ] {
             assert_eq!(routed(None, &calls), RequestRoute::Ambiguous, "{calls:?}");
         }
+    }
+
+    #[test]
+    fn the_cause_is_known_if_it_is_named_or_the_only_one() {
+        let now = Instant::now();
+        let mut abandoned = AbandonedCalls::default();
+        let calls = |calls: &[u64]| calls.iter().copied().map(CallId).collect::<Vec<_>>();
+        let cause = |named: Option<u64>, in_flight: &[u64], abandoned: &AbandonedCalls| {
+            let cause = only_cause(named.map(CallId), calls(in_flight), abandoned, now);
+            cause.map(|call| call.0)
+        };
+        assert_eq!(cause(Some(2), &[1, 2], &abandoned), Some(2));
+        assert_eq!(cause(Some(3), &[1], &abandoned), None);
+        assert_eq!(cause(None, &[1], &abandoned), Some(1));
+        assert_eq!(cause(None, &[1, 2], &abandoned), None);
+        assert_eq!(cause(None, &[], &abandoned), None);
+        abandoned.push(A, now);
+        assert_eq!(cause(None, &[1], &abandoned), None);
+        assert_eq!(cause(Some(1), &[1], &abandoned), Some(1));
     }
 
     #[test]

@@ -39,13 +39,37 @@ pub enum Known {
 pub enum Safety {
     /// It only lists, reads, gets, completes, pings, subscribes or sets the log level.
     Repeatable,
-    /// It calls a tool, which may have effects.
+    /// It calls a tool, or an unknown method, which may have effects.
     Effectful,
     /// It calls a tool that the config trusts to be read-only or idempotent.
     TrustedTool,
 }
 
 impl Safety {
+    /// The safety of a request with this method, other than a tool call. What an unknown method does
+    /// is not known, so it counts as a tool call.
+    pub fn of_method(method: &str) -> Self {
+        match method {
+            "ping"
+            | "tools/list"
+            | "prompts/list"
+            | "prompts/get"
+            | "resources/list"
+            | "resources/templates/list"
+            | "resources/read"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "completion/complete"
+            | "logging/setLevel"
+            | "tasks/get"
+            | "tasks/list"
+            | "tasks/result"
+            | "tasks/update"
+            | "tasks/cancel" => Self::Repeatable,
+            _ => Self::Effectful,
+        }
+    }
+
     /// The safety of a tool call. The hints of the server count, and are looked up, only if the config
     /// trusts the server.
     pub fn of_tool(

@@ -1,7 +1,7 @@
 //! What the requests of one client share: its quota, its callbacks, and their cancellation.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 
 use mcpvisor_core::{ClientId, ServerInstance};
@@ -9,6 +9,8 @@ use ractor::ActorRef;
 use tokio::sync::watch;
 
 use crate::api::callbacks::BoundCallbacks;
+use crate::api::events::EventBus;
+use crate::api::notifications::Notifications;
 use crate::api::quota::Quota;
 use crate::catalog::ClientView;
 use crate::fleet::SupervisorMessage;
@@ -25,6 +27,10 @@ pub(crate) struct Agent {
     /// What it sees of the fleet; none for the default client.
     pub(crate) view: Option<Arc<ClientView>>,
     cancellation: watch::Sender<Cancellations>,
+    /// The servers that it has subscriptions or a log level at.
+    settings_at: Mutex<Vec<Weak<ServerSlot>>>,
+    /// Where its notifications are read, once they are.
+    notified_by: OnceLock<Arc<EventBus>>,
     /// Its own connections, by the main slot of their server.
     own_slots: Mutex<Vec<(ServerInstance, OwnSlot)>>,
     /// The instances of pools with affinity that it uses, by the main slot.
@@ -71,6 +77,43 @@ impl Agent {
             own_slots: Mutex::default(),
             cancellation: watch::Sender::default(),
             instances: Mutex::default(),
+            settings_at: Mutex::default(),
+            notified_by: OnceLock::new(),
+        }
+    }
+
+    /// The client is about to subscribe to something of this server, or to set its log level.
+    pub(crate) fn note_settings_at(&self, slot: &Arc<ServerSlot>) {
+        let mut slots = lock(&self.settings_at);
+        if !slots.iter().any(|it| it.as_ptr() == Arc::as_ptr(slot)) {
+            slots.push(Arc::downgrade(slot));
+        }
+    }
+
+    /// Ends its subscriptions, and its log levels no longer count.
+    pub(crate) fn release_settings(&self) {
+        for slot in std::mem::take(&mut *lock(&self.settings_at)) {
+            // A connection of its own ends with it.
+            for instance in slot.upgrade().iter().flat_map(ServerSlot::instances) {
+                instance.release_client(self.id);
+            }
+        }
+    }
+
+    /// Reads the notifications of the client, until it ends.
+    pub(crate) fn notifications(&self, events: &Arc<EventBus>) -> Notifications {
+        self.notified_by.get_or_init(|| Arc::clone(events));
+        let notifications = Notifications::new(events, self.id, self.view.clone());
+        if self.is_closed() {
+            self.close_notifications();
+        }
+        notifications
+    }
+
+    /// Ends the readers of its notifications.
+    pub(crate) fn close_notifications(&self) {
+        if let Some(events) = self.notified_by.get() {
+            events.inboxes.close_client(self.id);
         }
     }
 
@@ -164,6 +207,13 @@ impl Agent {
             _ = cancellation.wait_for(|now| *now != begun) => None,
             done = work => Some(done),
         }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.release_settings();
+        self.close_notifications();
     }
 }
 

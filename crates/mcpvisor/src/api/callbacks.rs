@@ -20,14 +20,15 @@ use mcpvisor_core::{Generation, ServerName};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientCapabilities, CreateMessageRequestParams, CreateMessageResult, CustomNotification,
-    ElicitResult, ElicitationCapability, LoggingMessageNotificationParam, Root,
+    ElicitResult, ElicitationCapability, JsonObject, LoggingMessageNotificationParam, Root,
 };
 use tokio::sync::Semaphore;
 
 pub(crate) use self::answer::not_offered;
 pub(crate) use self::answerer::BoundCallbacks;
 pub use self::elicitation::{Form, OpenUrl};
-pub(crate) use self::question::Question;
+pub(crate) use self::question::{Question, input_meta, request_meta};
+use crate::api::request::RequestKey;
 
 /// Default limit of concurrent requests of one server.
 pub const CALLBACKS_AT_ONCE: usize = 8;
@@ -43,6 +44,15 @@ pub struct Incoming<P> {
     pub server: ServerName,
     /// The connection that it came on.
     pub generation: Generation,
+    /// The request of this program that caused it, if that is known:
+    /// [`Request::key`](crate::Request::key).
+    ///
+    /// Known in protocol 2026-07-28, where every request of a server belongs to a call; over HTTP if
+    /// it came in the response to a call; and else if only one call can have caused it. `None` for
+    /// notifications.
+    pub cause: Option<RequestKey>,
+    /// Its metadata (`_meta`), as the server sent it.
+    pub meta: JsonObject,
     /// Its parameters.
     pub params: P,
 }
@@ -52,8 +62,22 @@ impl<P> Incoming<P> {
         Self {
             server,
             generation,
+            cause: None,
+            meta: JsonObject::new(),
             params,
         }
+    }
+
+    /// The same message with other parameters, and the present ones.
+    pub(crate) fn replace<Q>(self, params: Q) -> (Incoming<Q>, P) {
+        let incoming = Incoming {
+            server: self.server,
+            generation: self.generation,
+            cause: self.cause,
+            meta: self.meta,
+            params,
+        };
+        (incoming, self.params)
     }
 }
 

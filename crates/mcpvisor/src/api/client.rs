@@ -15,6 +15,7 @@ use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::error::{UnknownServer, UnknownTool};
 use crate::api::handle::ServerHandle;
 use crate::api::meta_tools::{self, MetaTool};
+use crate::api::notifications::Notifications;
 use crate::api::quota::{Quota, QuotaLimits};
 use crate::api::request::Request;
 use crate::api::runtime::Runtime;
@@ -181,11 +182,15 @@ impl Client {
         self.cancel_at_servers();
     }
 
-    /// Ends the agent: its requests are cancelled as by [`cancel_all`](Self::cancel_all), and
-    /// further ones of this client and its handles are not sent.
+    /// Ends the agent: its requests are cancelled as by [`cancel_all`](Self::cancel_all), its
+    /// subscriptions end, its log levels no longer count, and further requests of this client and
+    /// its handles are not sent. Dropping the last clone of the client, of its handles and of their
+    /// requests ends the subscriptions and log levels too.
     pub fn close(&self) {
         self.agent.close();
         self.cancel_at_servers();
+        self.agent.release_settings();
+        self.agent.close_notifications();
     }
 
     /// Cancels the requests that the servers' actors have, those of one server together, so that the
@@ -229,6 +234,44 @@ impl Client {
             Some(view) => view.changes(),
             None => self.runtime.catalog_changes(),
         }
+    }
+
+    /// Reads what servers send to this agent: log messages from its own
+    /// [level](ServerHandle::set_log_level) on, updates of the resources that it
+    /// [subscribed](ServerHandle::subscribe) to, progress of its own requests, custom notifications,
+    /// and changes of the lists that it sees.
+    ///
+    /// A log message or a custom notification that is known to belong to a request goes to the client
+    /// of that request alone. Otherwise all clients get it: up to 2025-11-25, and over stdio, servers
+    /// do not say whom it is for. An agent that has set no level gets the log messages that its own
+    /// requests caused, and all others as long as no client has set one.
+    ///
+    /// A reader that is [`NOTIFICATION_BUFFER`](crate::NOTIFICATION_BUFFER) notifications behind loses
+    /// the oldest, and gets their number. Several readers of one agent each get everything. The
+    /// reader ends with the agent: when it is [closed](Self::close), or when its last clone, handle and
+    /// request are dropped. [`Runtime::events`] has the notifications of all servers, for whomever they
+    /// are.
+    ///
+    /// ```no_run
+    /// # async fn example(agent: mcpvisor::Client) {
+    /// use mcpvisor::{NotificationKind, Received};
+    ///
+    /// let mut notifications = agent.notifications();
+    /// while let Some(received) = notifications.recv().await {
+    ///     match received {
+    ///         Received::Notification(it) => match &it.kind {
+    ///             NotificationKind::ResourceUpdated(updated) => println!("{}: {}", it.server, updated.uri),
+    ///             other => println!("{}: {other:?}", it.server),
+    ///         },
+    ///         Received::Missed(count) => println!("{count} were missed"),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn notifications(&self) -> Notifications {
+        let events = &self.runtime.lifeline.events;
+        self.agent.notifications(events)
     }
 
     /// Tools with which a model finds and calls the tools of this agent, for a catalog that is too

@@ -6,12 +6,14 @@
 mod busy;
 mod call;
 mod control;
+mod notify;
 mod request_context;
 mod start;
 
 pub use self::busy::BusyLimit;
 pub use self::call::{ArgumentProblem, CallError, NotSentReason};
 pub use self::control::{ControlError, UnknownServer, UnknownTool};
+pub use self::notify::NotifyError;
 pub(crate) use self::request_context::{Obstacle, RequestContext};
 pub use self::start::{MissingDriver, NotReady, ServerNotReady, StartError};
 

@@ -10,6 +10,7 @@ use mcpvisor_core::{Generation, ListKind, ServerInstance, ServerName, StateName}
 use rmcp::model::{CustomNotification, LoggingMessageNotificationParam, ProgressNotificationParam};
 use tokio::sync::broadcast;
 
+use crate::api::notifications::Inboxes;
 use crate::api::status::UnsavedLogin;
 use crate::catalog::ListDiff;
 use crate::fleet::ServerChange;
@@ -178,7 +179,11 @@ pub(crate) struct EventSource<'s> {
 
 /// The sending half, shared by all servers of a runtime.
 #[derive(Debug)]
-pub(crate) struct EventBus(Mutex<Outlet>);
+pub(crate) struct EventBus {
+    outlet: Mutex<Outlet>,
+    /// The readers of what concerns one client.
+    pub(crate) inboxes: Inboxes,
+}
 
 /// The sequence number and the sender, locked together, so that events are sent in order.
 #[derive(Debug)]
@@ -190,16 +195,20 @@ struct Outlet {
 
 impl Default for EventBus {
     fn default() -> Self {
-        Self(Mutex::new(Outlet {
+        let outlet = Outlet {
             sender: Some(broadcast::channel(EVENT_BUFFER).0),
             version: 0,
-        }))
+        };
+        Self {
+            outlet: Mutex::new(outlet),
+            inboxes: Inboxes::default(),
+        }
     }
 }
 
 impl EventBus {
     pub(crate) fn subscribe(&self) -> Events {
-        Events(match &lock(&self.0).sender {
+        Events(match &lock(&self.outlet).sender {
             Some(sender) => sender.subscribe(),
             // The sender is dropped at once, so the reader gets the end of the stream.
             None => broadcast::channel(1).1,
@@ -217,7 +226,7 @@ impl EventBus {
     }
 
     fn send(&self, source: Option<EventSource<'_>>, generation: Generation, kind: EventKind) {
-        let mut outlet = lock(&self.0);
+        let mut outlet = lock(&self.outlet);
         outlet.version += 1;
         let version = outlet.version;
         if let Some(sender) = &outlet.sender
@@ -237,7 +246,8 @@ impl EventBus {
 
     /// Ends the stream. Readers get their buffered events first.
     pub(crate) fn close(&self) {
-        lock(&self.0).sender = None;
+        lock(&self.outlet).sender = None;
+        self.inboxes.close();
     }
 }
 

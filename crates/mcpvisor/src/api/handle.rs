@@ -5,11 +5,12 @@ use std::sync::Arc;
 use mcpvisor_core::{ClientId, Generation, ListKind, ServerName, exposed_name};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CompleteRequest, CompleteRequestParams,
-    CompleteResult, GetPromptRequest, GetPromptRequestParams, GetPromptResult, JsonObject,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    LoggingLevel, PingRequest, ReadResourceRequest, ReadResourceRequestParams, ReadResourceResult,
-    ServerPeerInfo, SetLevelRequest, SetLevelRequestParams, SubscribeRequest,
-    SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
+    CompleteResult, ExtensionCapabilities, GetPromptRequest, GetPromptRequestParams,
+    GetPromptResult, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, LoggingLevel, PingRequest, ReadResourceRequest,
+    ReadResourceRequestParams, ReadResourceResult, ServerPeerInfo, SetLevelRequest,
+    SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams, UnsubscribeRequest,
+    UnsubscribeRequestParams,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -112,6 +113,22 @@ impl ServerHandle {
     /// ```
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.present_slot().published.peer_info.load_full()
+    }
+
+    /// The protocol extensions that the server declared on its last connection, with their settings.
+    /// Empty before the first connection. Never waits.
+    ///
+    /// ```no_run
+    /// # fn example(files: mcpvisor::ServerHandle) {
+    /// if files.extensions().contains_key("io.modelcontextprotocol/ui") {
+    ///     println!("the server has MCP Apps");
+    /// }
+    /// # }
+    /// ```
+    pub fn extensions(&self) -> ExtensionCapabilities {
+        let info = self.info();
+        let extensions = info.and_then(|info| info.capabilities.extensions.clone());
+        extensions.unwrap_or_default()
     }
 
     /// Subscribes to the server's status. Its call counts are those of the last status change;
@@ -285,19 +302,28 @@ impl ServerHandle {
         Request::new(self, "completion/complete", CompleteRequest::new(params))
     }
 
-    /// Subscribes to changes of a resource. Restored on every new connection.
+    /// Subscribes this client to changes of a resource. Restored on every new connection, until the
+    /// client [ends](crate::Client::close).
+    ///
+    /// Clients share one subscription at the server: it is made for the first client and cancelled
+    /// after the last one. Handles without a client count as one.
     pub fn subscribe(&self, uri: impl Into<String>) -> Request<()> {
+        self.note_settings();
         let request = SubscribeRequest::new(SubscribeRequestParams::new(uri.into()));
         Request::new(self, "resources/subscribe", request)
     }
 
-    /// Cancels a subscription.
+    /// Cancels a subscription of this client. The server learns it when no client has one.
     pub fn unsubscribe(&self, uri: impl Into<String>) -> Request<()> {
         let request = UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri.into()));
         Request::new(self, "resources/unsubscribe", request)
     }
 
-    /// Sets the server's minimum log level. Restored on every new connection.
+    /// Sets this client's minimum log level. Restored on every new connection, until the client
+    /// [ends](crate::Client::close).
+    ///
+    /// The server gets the most verbose level of all clients. In protocol 2026-07-28 each request
+    /// carries the level of its own client instead. Handles without a client count as one.
     ///
     /// rmcp marks [`LoggingLevel`] as deprecated because the protocol will drop logging: a program
     /// that names it needs `#[allow(deprecated)]`.
@@ -313,8 +339,16 @@ impl ServerHandle {
     /// # }
     /// ```
     pub fn set_log_level(&self, level: LoggingLevel) -> Request<()> {
+        self.note_settings();
         let request = SetLevelRequest::new(SetLevelRequestParams::new(level));
         Request::new(self, "logging/setLevel", request)
+    }
+
+    /// What the client sets at this server ends with the client.
+    pub(crate) fn note_settings(&self) {
+        if let Some(agent) = &self.agent {
+            agent.note_settings_at(&self.slot);
+        }
     }
 
     /// Sends a ping to the server.

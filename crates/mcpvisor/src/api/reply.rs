@@ -317,7 +317,7 @@ mod tests {
     fn error(failure: Failure) -> crate::CallError {
         let context = crate::api::error::RequestContext {
             server: mcpvisor_core::ServerName::new("web").unwrap(),
-            method: "tools/call",
+            method: "tools/call".into(),
             tool: None,
             deadline: Default::default(),
             idle: Default::default(),

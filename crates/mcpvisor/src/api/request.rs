@@ -4,6 +4,8 @@
 //! at the server.
 
 mod from_result;
+mod key;
+mod rounds;
 mod submission;
 mod tasks;
 mod terms;
@@ -17,11 +19,15 @@ use std::time::Duration;
 
 use mcpvisor_core::{Priority, RetryPolicy};
 use rmcp::model::{
-    ClientRequest, GetMeta, ProgressNotificationParam, RequestMetaObject, ServerResult,
+    ClientCapabilities, ClientRequest, GetMeta, ProgressNotificationParam, RequestMetaObject,
+    ServerResult,
 };
 use tokio::sync::mpsc;
 
 pub use self::from_result::FromResult;
+pub use self::key::RequestKey;
+pub(crate) use self::rounds::{INPUT_REQUIRED, add_input, result_type};
+pub use self::rounds::{InputRequired, Round};
 use self::terms::Terms;
 use crate::api::agent::Cancellations;
 use crate::api::callbacks::Callbacks;
@@ -29,7 +35,7 @@ use crate::api::error::CallError;
 use crate::api::handle::ServerHandle;
 use crate::api::reply::Failure;
 use crate::api::task::state::Answered;
-use crate::link::TaskParam;
+use crate::link::{TaskParam, tool_name};
 
 /// Cap of every deadline, so that clock arithmetic cannot overflow.
 pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -62,6 +68,8 @@ pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60)
 /// ```
 #[must_use = "a request does nothing until it is awaited"]
 pub struct Request<R> {
+    /// `None` if no server answers it.
+    key: Option<RequestKey>,
     /// Until the first poll.
     options: Option<Options>,
     /// From the first poll on.
@@ -75,14 +83,17 @@ type Running<R> = Pin<Box<dyn Future<Output = Result<R, CallError>> + Send>>;
 #[derive(Debug)]
 pub(crate) struct Options {
     handle: ServerHandle,
+    key: RequestKey,
     request: Result<ClientRequest, String>,
-    method: &'static str,
+    method: Cow<'static, str>,
     deadline: Option<Duration>,
     idle: Option<Duration>,
     retry: RetryPolicy,
     priority: Priority,
     progress: Option<mpsc::Sender<ProgressNotificationParam>>,
     callbacks: Option<Arc<Callbacks>>,
+    /// What it advertises; the caller gets the input that the server requires.
+    capabilities: Option<Box<ClientCapabilities>>,
     /// Sends a tool call as a task, where the server has them.
     task: Option<TaskParam>,
     /// A request of the runtime on behalf of a call: it needs no permit of the client's quota.
@@ -103,7 +114,7 @@ impl<R> fmt::Debug for Request<R> {
 impl<R> Request<R> {
     pub(crate) fn new(
         handle: &ServerHandle,
-        method: &'static str,
+        method: impl Into<Cow<'static, str>>,
         request: impl Into<ClientRequest>,
     ) -> Self {
         Self::checked(handle, method, Ok(request.into()))
@@ -111,20 +122,24 @@ impl<R> Request<R> {
 
     pub(crate) fn checked(
         handle: &ServerHandle,
-        method: &'static str,
+        method: impl Into<Cow<'static, str>>,
         request: Result<ClientRequest, String>,
     ) -> Self {
+        let key = handle.slot.host.next_request_key();
         Self {
+            key: Some(key),
             options: Some(Options {
                 handle: handle.clone(),
+                key,
                 request,
-                method,
+                method: method.into(),
                 deadline: None,
                 idle: None,
                 retry: RetryPolicy::Default,
                 priority: Priority::Normal,
                 progress: None,
                 callbacks: None,
+                capabilities: None,
                 task: None,
                 of_runtime: false,
                 begun: None,
@@ -138,6 +153,7 @@ impl<R> Request<R> {
         answer: impl Future<Output = Result<R, CallError>> + Send + 'static,
     ) -> Self {
         Self {
+            key: None,
             options: None,
             running: Some(Box::pin(answer)),
         }
@@ -159,6 +175,25 @@ impl<R> Request<R> {
     /// Exempts it from the client's quota: it belongs to a call that had its permit.
     pub(crate) fn of_runtime(self) -> Self {
         self.set(|options| options.of_runtime = true)
+    }
+
+    /// Belongs to another request: what the server asks meanwhile has that cause.
+    pub(crate) fn on_behalf_of(self, key: RequestKey) -> Self {
+        self.set(|options| options.key = key)
+    }
+
+    /// The id of the request, before and after it is sent. A request of the server that it causes
+    /// carries it in [`Incoming::cause`](crate::Incoming). `None` for a request that no server
+    /// answers, such as a search of tools.
+    ///
+    /// ```no_run
+    /// # fn example(files: mcpvisor::ServerHandle) {
+    /// let request = files.call_tool("search", serde_json::json!({ "q": "reconnect" }));
+    /// let key = request.key();
+    /// # }
+    /// ```
+    pub fn key(&self) -> Option<RequestKey> {
+        self.key
     }
 
     /// Limits the whole request: queueing, connecting, retry and the call itself.
@@ -197,7 +232,23 @@ impl<R> Request<R> {
         self.set(|options| options.callbacks = Some(callbacks))
     }
 
-    /// Adds metadata to the request, such as a trace context.
+    /// Adds metadata to the request (`_meta`), such as a trace context. It replaces entries of the
+    /// same name. The result has the server's `_meta` unchanged.
+    ///
+    /// The runtime sets `progressToken` itself, and in protocol 2026-07-28 its own name, version and
+    /// capabilities.
+    ///
+    /// ```no_run
+    /// # async fn example(files: mcpvisor::ServerHandle) -> Result<(), mcpvisor::CallError> {
+    /// use mcpvisor::rmcp::model::RequestMetaObject;
+    ///
+    /// let mut meta = RequestMetaObject::new();
+    /// meta.insert("com.example/tenant".to_owned(), "blue".into());
+    /// let result = files.read_resource("file:///a").meta(meta).await?;
+    /// println!("{:?}", result.meta);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn meta(self, meta: RequestMetaObject) -> Self {
         self.set(|options| {
             if let Ok(request) = &mut options.request {
@@ -243,8 +294,14 @@ impl Options {
     fn tool(&self) -> Option<Cow<'static, str>> {
         match &self.request {
             Ok(ClientRequest::CallToolRequest(call)) => Some(call.params.name.clone()),
-            _ => None,
+            Ok(request) => tool_name(request).map(|name| Cow::Owned(name.to_owned())),
+            Err(_) => None,
         }
+    }
+
+    /// Whether its caller gets the result as it is, also if that is a task.
+    fn is_raw(&self) -> bool {
+        matches!(self.request, Ok(ClientRequest::CustomRequest(_)))
     }
 
     /// Checks the request, sends it and waits for its answer.
@@ -267,8 +324,8 @@ impl Options {
             }
         }
         let answer = match tool {
-            Some(tool) => self.submit_call(terms, tool).await,
-            None => self.submit(terms).await.map(Answered::Result),
+            Some(tool) if !self.is_raw() => self.submit_call(terms, tool).await,
+            _ => self.submit(terms).await.map(Answered::Result),
         };
         answer.map_err(|failure| terms.error(tool, failure))
     }

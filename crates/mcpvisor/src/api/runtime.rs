@@ -30,6 +30,7 @@ use crate::api::client::{Client, ClientBuilder};
 use crate::api::error::{ControlError, NotReady, ServerNotReady, UnknownServer, UnknownTool};
 use crate::api::events::{EventBus, Events};
 use crate::api::handle::ServerHandle;
+use crate::api::notifications::Notifications;
 use crate::api::request::Request;
 use crate::api::status::{Readiness, ServerStatus};
 use crate::catalog::{CatalogChanges, CatalogMerger, ClientView, FleetCatalog};
@@ -274,6 +275,12 @@ impl Runtime {
     /// Subscribes to events. [`RuntimeBuilder::events`] includes those of the start.
     pub fn events(&self) -> Events {
         self.lifeline.events.subscribe()
+    }
+
+    /// Reads what servers send for requests without a client, as
+    /// [`Client::notifications`] does for one client. [`events`](Self::events) has all of it.
+    pub fn notifications(&self) -> Notifications {
+        Client::default_of(self).notifications()
     }
 
     /// Builds an agent's view of the fleet.

@@ -188,7 +188,7 @@ impl TaskHandle {
         })?;
         TaskState::read(state).map_err(|problem| CallError::Unreadable {
             server: self.server.name().clone(),
-            method: "tasks/get",
+            method: "tasks/get".into(),
             problem,
         })
     }

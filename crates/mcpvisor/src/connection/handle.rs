@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mcpvisor_core::machine::Outcome;
 use mcpvisor_core::settings::CloseSettings;
-use mcpvisor_core::{CallId, Generation};
+use mcpvisor_core::{CallId, ClientId, Generation, LogSeverity};
 use rmcp::model::ClientRequest;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -15,6 +15,7 @@ use crate::auth::Authorization;
 use crate::link::http::HttpEndpoint;
 use crate::server::active_config::ActiveConfig;
 use crate::server::call::Call;
+use crate::server::message::OutgoingNotification;
 use crate::server::slot::ServerSlot;
 
 /// A command from the actor to its connection task. Dropping the sender closes the connection.
@@ -29,6 +30,12 @@ pub(crate) enum Command {
         /// What its caller gets.
         outcome: Box<Outcome>,
     },
+    /// A client ended: the server learns what no client wants any more.
+    ReleaseClient(ClientId),
+    /// Clients set these log levels at another instance of the pool.
+    AdoptLogLevels(Vec<(ClientId, LogSeverity)>),
+    /// Send a notification.
+    Notify(Box<OutgoingNotification>),
     /// Send an internal request.
     Internal(Box<InternalRequest>),
     /// Use the headers of this endpoint from now on.

@@ -14,7 +14,7 @@ mod modern;
 mod session;
 mod task;
 
-pub(crate) use self::handle::{Command, ConnectionHandle, InternalRequestSender, SentRequest};
-pub(crate) use self::session::collect_input;
+pub(crate) use self::handle::{Command, ConnectionHandle, InternalRequestSender};
 pub(crate) use self::session::pending::{InternalFailure, InternalReply};
+pub(crate) use self::session::{collect_input, to_level};
 pub(crate) use self::task::spawn;

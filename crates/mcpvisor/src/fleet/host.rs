@@ -1,11 +1,15 @@
 //! What all servers of a runtime share: client identity, callbacks, state folder, HTTP resources.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rmcp::model::{ClientCapabilities, Implementation, InitializeRequestParams, ProtocolVersion};
+use rmcp::model::{
+    ClientCapabilities, ExtensionCapabilities, Implementation, InitializeRequestParams,
+    ProtocolVersion,
+};
 
 use crate::api::callbacks::Callbacks;
+use crate::api::request::RequestKey;
 #[cfg(feature = "auth")]
 use crate::auth::mcpvisor_auth::store::RetainingStore;
 #[cfg(feature = "auth")]
@@ -27,6 +31,8 @@ pub(crate) struct Host {
     offered: Mutex<ClientCapabilities>,
     /// The state folder, if there is one.
     pub(crate) state: Option<StateDir>,
+    /// The key of the next request.
+    next_request: AtomicU64,
     /// Servers added at run time so far.
     added: AtomicU32,
     /// Bounds file operations outside the state folder.
@@ -43,10 +49,12 @@ pub(crate) struct Host {
     pub(crate) credentials: RetainingStore,
 }
 
-/// How a runtime reaches files, names and tokens.
+/// How a runtime reaches files, names and tokens, and what it declares.
 #[derive(Debug, Default)]
 pub(crate) struct HostResources {
     pub(crate) ops: FileOps,
+    /// The protocol extensions that are declared to servers.
+    pub(crate) extensions: ExtensionCapabilities,
     #[cfg(feature = "http")]
     pub(crate) resolver: Resolver,
     #[cfg(feature = "auth")]
@@ -63,11 +71,11 @@ impl Host {
         resources: HostResources,
     ) -> Self {
         let ops = resources.ops;
-        let client = InitializeRequestParams::new(
-            callbacks.capabilities(),
-            Implementation::new(name, version),
-        )
-        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        let mut capabilities = callbacks.capabilities();
+        let extensions = resources.extensions;
+        capabilities.extensions = (!extensions.is_empty()).then_some(extensions);
+        let client = InitializeRequestParams::new(capabilities, Implementation::new(name, version))
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
         Self {
             offered: Mutex::new(client.capabilities.clone()),
             client,
@@ -78,6 +86,7 @@ impl Host {
                 RetainingStore::new(Arc::new(store))
             },
             state,
+            next_request: AtomicU64::new(1),
             added: AtomicU32::new(0),
             #[cfg(feature = "http")]
             http: Arc::new(HttpContext::new(ops.sibling(), resources.resolver)),
@@ -112,6 +121,16 @@ impl Host {
         let mut client = self.client.clone();
         client.capabilities = lock(&self.offered).clone();
         client
+    }
+
+    /// A key that no other request of the runtime has.
+    pub(crate) fn next_request_key(&self) -> RequestKey {
+        RequestKey::new(self.next_request.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The protocol extensions that the embedding program declared.
+    pub(crate) fn extensions(&self) -> Option<&ExtensionCapabilities> {
+        self.client.capabilities.extensions.as_ref()
     }
 
     /// The instance number of a server that is added at run time. Servers of the start have 0.

@@ -196,7 +196,7 @@ mod tests {
     fn context() -> RequestContext {
         RequestContext {
             server: ServerName::new("files").unwrap(),
-            method: "tools/call",
+            method: "tools/call".into(),
             tool: Some("write".to_owned()),
             deadline: Duration::from_secs(20),
             idle: Duration::from_secs(5),

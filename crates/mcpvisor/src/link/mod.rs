@@ -36,7 +36,8 @@ mod transport_link;
 pub(crate) use self::failure::{DownKind, LinkDown, OpenFailure, OpenFailureClass};
 pub(crate) use self::inbound::{FailedRequest, Inbound, RejectReason};
 pub(crate) use self::outgoing::{
-    RequestHeaders, TASK_RESULT, TaskParam, may_call_back, request_id,
+    RequestHeaders, TASK_RESULT, TOOL_CALL, TaskParam, has_input_rounds, may_call_back, request_id,
+    tool_arguments, tool_name,
 };
 pub(crate) use self::pending_requests::{PendingRequests, PendingSnapshot, ReplyKind};
 pub(crate) use self::stderr_ring::StderrRing;

@@ -3,12 +3,15 @@
 use mcpvisor_core::CallId;
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
-    ClientRequest, RequestId,
+    ClientRequest, JsonObject, RequestId,
 };
 use serde::Serialize;
 
 /// Waits for the result of a task of 2025-11-25; its server may send requests meanwhile.
 pub(crate) const TASK_RESULT: &str = "tasks/result";
+
+/// Calls a tool.
+pub(crate) const TOOL_CALL: &str = "tools/call";
 
 /// The notification that cancels a request.
 pub(crate) fn cancel_notification(id: CallId, reason: &str) -> ClientJsonRpcMessage {
@@ -37,7 +40,37 @@ pub(crate) fn may_call_back(request: &ClientRequest) -> bool {
         ClientRequest::CallToolRequest(_)
             | ClientRequest::GetPromptRequest(_)
             | ClientRequest::ReadResourceRequest(_)
-    ) || request.method() == TASK_RESULT
+    ) || matches!(request, ClientRequest::CustomRequest(raw) if has_input_rounds(&raw.method))
+}
+
+/// Whether the server may require something before it replies to a request with this method.
+pub(crate) fn has_input_rounds(method: &str) -> bool {
+    matches!(
+        method,
+        TOOL_CALL | "prompts/get" | "resources/read" | TASK_RESULT
+    )
+}
+
+/// The tool that a request calls.
+pub(crate) fn tool_name(request: &ClientRequest) -> Option<&str> {
+    match request {
+        ClientRequest::CallToolRequest(call) => Some(&call.params.name),
+        ClientRequest::CustomRequest(raw) if raw.method == TOOL_CALL => {
+            raw.params.as_ref()?.get("name")?.as_str()
+        }
+        _ => None,
+    }
+}
+
+/// The arguments of a tool call.
+pub(crate) fn tool_arguments(request: &ClientRequest) -> Option<&JsonObject> {
+    match request {
+        ClientRequest::CallToolRequest(call) => call.params.arguments.as_ref(),
+        ClientRequest::CustomRequest(raw) if raw.method == TOOL_CALL => {
+            raw.params.as_ref()?.get("arguments")?.as_object()
+        }
+        _ => None,
+    }
 }
 
 /// The id of a request on the wire. Call ids count from 1, so they never reach the sign bit.

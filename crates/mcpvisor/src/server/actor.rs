@@ -19,17 +19,16 @@ use super::connection_place::PlaceState;
 #[cfg(feature = "http")]
 use super::credential::WatchTask;
 use super::list_processing::ReplyWhenPublished;
-use super::message::{ConnectionUpdate, ControlReply, ServerMessage};
-use super::restore::Restore;
+use super::message::{
+    ConnectionUpdate, ControlReply, NotifyFailure, OutgoingNotification, ServerMessage,
+};
 use super::slot::ServerSlot;
 use super::status::StatusDraft;
 use crate::api::error::ControlError;
 use crate::api::reply::Failure;
 #[cfg(feature = "http")]
 use crate::api::transport::TransportKind;
-#[cfg(feature = "http")]
-use crate::connection::Command;
-use crate::connection::ConnectionHandle;
+use crate::connection::{Command, ConnectionHandle};
 use crate::fleet::SupervisorMessage;
 use crate::message_timer::MessageTimer;
 
@@ -59,7 +58,8 @@ pub(crate) struct ServerState {
     /// A connect permit was requested from the supervisor and not released.
     pub(super) permit_requested: bool,
     pub(super) place: PlaceState,
-    pub(super) restore: Restore,
+    /// The connection on which the settings of clients have yet to be restored.
+    pub(super) restore_on: Option<Generation>,
     pub(super) lists: ListProgress,
     pub(super) draft: StatusDraft,
     /// Answered when the server is disabled.
@@ -130,7 +130,7 @@ impl ServerState {
             connection: None,
             permit_requested: false,
             place: PlaceState::default(),
-            restore: Restore::default(),
+            restore_on: None,
             lists: ListProgress::default(),
             draft: StatusDraft::new(since),
             disable_replies: Vec::new(),
@@ -152,8 +152,10 @@ impl ServerState {
     fn receive(&mut self, message: ServerMessage) {
         match message {
             ServerMessage::Call(call) => self.call(call),
+            ServerMessage::Notify(notification) => self.notify(notification),
             ServerMessage::CallerGone(call) => self.step(Input::CallCancelled { call }),
             ServerMessage::CancelClient(client) => self.cancel_client(client),
+            ServerMessage::ReleaseClient(client) => self.release_client(client),
             ServerMessage::Enable(reply) => {
                 self.step(Input::Enable);
                 self.publish_changes();
@@ -167,7 +169,7 @@ impl ServerState {
             ServerMessage::Approve { tool, hash, reply } => self.approve(tool, hash, reply),
             ServerMessage::ApprovalsChanged(reply) => self.approvals_changed(reply),
             ServerMessage::Reconfigure { update, reply } => self.reconfigure(update, reply),
-            ServerMessage::AdoptLogLevel(level) => self.adopt_log_level(level),
+            ServerMessage::AdoptLogLevels(levels) => self.adopt_log_levels(levels),
             ServerMessage::ReportBroken(generation) => {
                 self.step(Input::ReportBroken { generation });
             }
@@ -217,6 +219,22 @@ impl ServerState {
         self.step(Input::Call(new));
     }
 
+    /// Passes a notification to the present connection.
+    fn notify(&self, notification: Box<OutgoingNotification>) {
+        let state = self.machine.state();
+        let connection = match state {
+            State::Connected(live) => self.connection_of(live.generation),
+            _ => None,
+        };
+        let Some(connection) = connection else {
+            let failure = NotifyFailure::NotConnected(state.name());
+            let _ = notification.reply.send(Err(failure));
+            return;
+        };
+        // A connection that takes no more commands drops it, and with it the reply.
+        let _ = connection.send(Command::Notify(notification));
+    }
+
     fn reconnect(&mut self, reply: ControlReply) {
         match self.machine.state().name() {
             state @ (StateName::Disabled | StateName::Disabling) => {
@@ -243,6 +261,14 @@ impl ServerState {
             }
             self.step(Input::CallCancelled { call: id });
         }
+    }
+
+    fn release_client(&mut self, client: ClientId) {
+        self.slot.restart_state().session.release(client);
+        if let Some(connection) = &self.connection {
+            let _ = connection.send(Command::ReleaseClient(client));
+        }
+        self.report_subscriptions();
     }
 
     /// Applies the config that is in the slot now.

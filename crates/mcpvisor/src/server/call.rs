@@ -8,21 +8,27 @@ use mcpvisor_core::request_routing::Answerer;
 use mcpvisor_core::settings::RetrySettings;
 use mcpvisor_core::{CallId, ClientId, Priority, RetryPolicy, Safety, ToolHints};
 use rmcp::ErrorData;
-use rmcp::model::{ClientRequest, ProgressNotificationParam};
+use rmcp::model::{ClientCapabilities, ClientRequest, ProgressNotificationParam};
 use tokio::sync::mpsc;
 
 use crate::api::callbacks::BoundCallbacks;
 use crate::api::reply::Reply;
+use crate::api::request::RequestKey;
 use crate::catalog::ServerCatalog;
-use crate::link::TaskParam;
+use crate::link::{TaskParam, tool_name};
 
 /// A request with its options and its reply. It is boxed once and moves as a pointer.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: CallId,
+    /// Its id for callers, which stays the same when it is sent again.
+    pub(crate) key: RequestKey,
     pub(crate) client: ClientId,
     /// Answers what it causes; the runtime's callbacks if there are none.
     pub(crate) callbacks: Option<BoundCallbacks>,
+    /// What it advertises instead of its callbacks in the modern era; its caller gets the input that
+    /// the server requires.
+    pub(crate) capabilities: Option<Box<ClientCapabilities>>,
     /// `None` once a transport has taken it; otherwise it is available for a retry.
     pub(crate) request: Option<ClientRequest>,
     /// Sends a tool call as a task, to a server of 2025-11-25 that has tasks.
@@ -37,7 +43,7 @@ pub(crate) struct Call {
     pub(crate) rounds: u32,
     /// The tools were listed again because the server rejected its headers.
     pub(crate) relisted: bool,
-    /// Keep the request when it is sent, for a retry or for the setting that it changes.
+    /// Keep the request when it is sent, for a retry.
     pub(crate) keep_request: bool,
     /// The error with which the server refused a retry.
     pub(crate) refusal: Option<ErrorData>,
@@ -50,12 +56,13 @@ impl Call {
     pub(crate) fn admit(&mut self, settings: &RetrySettings, catalog: &ServerCatalog) -> NewCall {
         let tool = self.tool_name();
         let is_tool = tool.is_some();
-        let safety = match tool {
-            Some(name) => tool_safety(name, settings, catalog),
-            None => Safety::Repeatable,
+        let safety = match (tool, &self.request) {
+            (Some(name), _) => tool_safety(name, settings, catalog),
+            (None, Some(ClientRequest::CustomRequest(raw))) => Safety::of_method(&raw.method),
+            (None, _) => Safety::Repeatable,
         };
         self.keep_request = match (self.retry_policy, safety) {
-            (RetryPolicy::Never, _) => self.changes_session(),
+            (RetryPolicy::Never, _) => false,
             (RetryPolicy::Always, _) => true,
             (RetryPolicy::Default, Safety::Repeatable | Safety::TrustedTool) => true,
             (RetryPolicy::Default, Safety::Effectful) => false,
@@ -83,23 +90,8 @@ impl Call {
         self.refusal = error.filter(|_| self.reply.is_retry());
     }
 
-    /// Whether it changes a session setting, which is restored on the next connection.
-    fn changes_session(&self) -> bool {
-        matches!(
-            self.request,
-            Some(
-                ClientRequest::SubscribeRequest(_)
-                    | ClientRequest::UnsubscribeRequest(_)
-                    | ClientRequest::SetLevelRequest(_)
-            )
-        )
-    }
-
     pub(crate) fn tool_name(&self) -> Option<&str> {
-        match &self.request {
-            Some(ClientRequest::CallToolRequest(call)) => Some(&call.params.name),
-            _ => None,
-        }
+        tool_name(self.request.as_ref()?)
     }
 }
 

@@ -5,9 +5,7 @@ use mcpvisor_core::{Generation, Input};
 
 use super::actor::ServerState;
 use super::call::Call;
-use super::message::{
-    ConfirmedSetting, ConnectionEvent, FailedCall, InboundSummary, ServerMessage,
-};
+use super::message::{ConnectionEvent, FailedCall, InboundSummary, ServerMessage};
 
 impl ServerState {
     pub(super) fn connection_event(&mut self, generation: Generation, event: ConnectionEvent) {
@@ -33,8 +31,6 @@ impl ServerState {
     }
 
     fn inbound(&mut self, generation: Generation, summary: InboundSummary) {
-        // Confirmations count while the connection drains or closes: their callers were answered.
-        let current = self.machine.current_generation() == Some(generation);
         self.draft.count_dropped(&summary);
         for call in summary.progressed {
             self.step(Input::CallProgressed { generation, call });
@@ -42,8 +38,13 @@ impl ServerState {
         for list in summary.changed {
             self.step(Input::ListChanged { generation, list });
         }
-        if current {
-            self.confirm(summary.confirmed);
+        if summary.subscriptions_changed {
+            self.report_subscriptions();
+        }
+        let levels = summary.levels_set;
+        if !levels.is_empty() && self.slot.owner().is_none() {
+            let slot = &self.slot;
+            slot.send_to_siblings(|| ServerMessage::AdoptLogLevels(levels.clone()));
         }
         let no_call_ended = summary.ended.is_empty() && summary.failed.is_empty();
         if no_call_ended && summary.received {
@@ -89,36 +90,9 @@ impl ServerState {
         });
     }
 
-    /// Stores what has to be restored on the next connection.
-    fn confirm(&mut self, confirmed: Vec<ConfirmedSetting>) {
-        if confirmed.is_empty() {
-            return;
-        }
-        let mut log_level = None;
-        let mut state = self.slot.restart_state();
-        for setting in confirmed {
-            match setting {
-                ConfirmedSetting::Subscribed(uri) => drop(state.session.subscriptions.insert(uri)),
-                ConfirmedSetting::Unsubscribed(uri) => {
-                    state.session.subscriptions.remove(&uri);
-                }
-                ConfirmedSetting::LogLevel(level) => {
-                    state.session.log_level = Some(level);
-                    log_level = Some(level);
-                }
-            }
-        }
-        drop(state);
-        if let Some(level) = log_level {
-            let slot = &self.slot;
-            slot.send_to_siblings(|| ServerMessage::AdoptLogLevel(level));
-        }
-        self.report_subscriptions();
-    }
-
     /// Reports to the machine whether there are subscriptions: a server with some does not sleep.
     pub(super) fn report_subscriptions(&mut self) {
-        let active = !self.slot.restart_state().session.subscriptions.is_empty();
+        let active = self.slot.restart_state().session.uris().next().is_some();
         self.step(Input::SubscriptionsChanged { active });
     }
 

@@ -131,7 +131,6 @@ impl ServerState {
     /// Passes a call to its connection. It waits again if the connection no longer accepts calls.
     fn send_call(&mut self, call: Box<Call>, generation: Generation) -> Option<Input> {
         let id = call.id;
-        self.skip_restore_of(call.request.as_ref());
         let undelivered = match self.connection_of(generation) {
             Some(connection) => connection.send(Command::Start(call)).err(),
             None => Some(Command::Start(call)),

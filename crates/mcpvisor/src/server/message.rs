@@ -7,8 +7,10 @@ use std::time::Duration;
 use mcpvisor_core::machine::RenewalFailure;
 use mcpvisor_core::machine::{CallEnd, ConnectionEnd, Fault};
 use mcpvisor_core::retry::RequestFailure;
-use mcpvisor_core::{CallId, ClientId, CredentialRevision, Generation, ListKind};
-use rmcp::model::{LoggingLevel, ServerPeerInfo};
+use mcpvisor_core::{
+    CallId, ClientId, CredentialRevision, Generation, ListKind, LogSeverity, StateName,
+};
+use rmcp::model::{ClientNotification, ServerPeerInfo};
 use tokio::sync::oneshot;
 
 use super::call::Call;
@@ -21,10 +23,14 @@ use crate::catalog::ListItems;
 pub(crate) enum ServerMessage {
     /// Run this request.
     Call(Box<Call>),
+    /// Send this notification, if the server is connected.
+    Notify(Box<OutgoingNotification>),
     /// The caller dropped this request.
     CallerGone(CallId),
     /// A client cancels all of its requests.
     CancelClient(ClientId),
+    /// A client ended: its subscriptions and its log level no longer count.
+    ReleaseClient(ClientId),
     /// Enable the server.
     Enable(ControlReply),
     /// Disable the server.
@@ -49,8 +55,8 @@ pub(crate) enum ServerMessage {
     },
     /// The approvals changed, by this process or another.
     ApprovalsChanged(Option<ReplyWhenPublished>),
-    /// Another instance of the pool logs from this level on.
-    AdoptLogLevel(LoggingLevel),
+    /// Clients set these log levels at another instance of the pool.
+    AdoptLogLevels(Vec<(ClientId, LogSeverity)>),
     /// A caller reports that this connection does not work.
     ReportBroken(Generation),
     /// Close for good, then stop.
@@ -134,6 +140,24 @@ pub(crate) type ApproveReply = oneshot::Sender<Result<Vec<String>, ControlError>
 /// Receives the outcome of a control request.
 pub(crate) type ControlReply = oneshot::Sender<Result<(), ControlError>>;
 
+/// A notification to the server, and the answer to its sender.
+#[derive(Debug)]
+pub(crate) struct OutgoingNotification {
+    pub(crate) notification: ClientNotification,
+    pub(crate) reply: oneshot::Sender<Result<(), NotifyFailure>>,
+}
+
+/// Why a notification was not sent.
+#[derive(Debug)]
+pub(crate) enum NotifyFailure {
+    /// The server is in this state.
+    NotConnected(StateName),
+    /// The server does not read its input.
+    NotRead,
+    /// It cannot be encoded.
+    Invalid(String),
+}
+
 /// An event of a connection task.
 #[derive(Debug)]
 pub(crate) enum ConnectionEvent {
@@ -174,8 +198,10 @@ pub(crate) struct InboundSummary {
     pub(crate) progressed: Vec<CallId>,
     /// Lists that changed.
     pub(crate) changed: Vec<ListKind>,
-    /// Subscriptions and log levels that the server confirmed.
-    pub(crate) confirmed: Vec<ConfirmedSetting>,
+    /// The subscriptions of clients changed.
+    pub(crate) subscriptions_changed: bool,
+    /// Log levels that clients set.
+    pub(crate) levels_set: Vec<(ClientId, LogSeverity)>,
     /// Invalid or unexpected messages.
     pub(crate) strays: u64,
     /// Messages dropped unread because they exceeded the rate or size limit.
@@ -192,17 +218,6 @@ pub(crate) struct FailedCall {
     pub(crate) call: Box<Call>,
     pub(crate) failure: RequestFailure,
     pub(crate) fault: Fault,
-}
-
-/// A session setting that the server confirmed; restored on the next connection.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ConfirmedSetting {
-    /// It sends updates of this resource.
-    Subscribed(String),
-    /// It no longer sends them.
-    Unsubscribed(String),
-    /// It logs from this level on.
-    LogLevel(LoggingLevel),
 }
 
 /// Why a list could not be fetched.

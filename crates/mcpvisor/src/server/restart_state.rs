@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mcpvisor_core::{Durable, KnownEra, ListKind};
-use rmcp::model::LoggingLevel;
+use mcpvisor_core::{ClientSettings, Durable, KnownEra, ListKind};
 
 use super::active_config::ActiveConfig;
 use crate::catalog::ServerCatalog;
@@ -16,7 +15,8 @@ use crate::fleet::CloseOutcome;
 pub(crate) struct RestartState {
     pub(crate) durable: Durable,
     pub(super) lists: KnownLists,
-    pub(crate) session: SessionSettings,
+    /// What the clients want from every session.
+    pub(crate) session: ClientSettings,
     pub(crate) era: EraKnowledge,
     /// Restarts of the actor after a crash.
     pub(crate) restarts: u64,
@@ -43,13 +43,6 @@ pub(super) struct KnownLists {
     pub(super) held_announced: bool,
     /// An event announced the present problem with the approvals.
     pub(super) problem_announced: bool,
-}
-
-/// What the server agreed to for the length of a session; restored on the next connection.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SessionSettings {
-    pub(crate) log_level: Option<LoggingLevel>,
-    pub(crate) subscriptions: BTreeSet<String>,
 }
 
 /// The known protocol era of the server, and its transport over HTTP.
@@ -83,17 +76,17 @@ impl RestartState {
                 held_announced: false,
                 problem_announced: false,
             },
-            session: SessionSettings::default(),
+            session: ClientSettings::default(),
             era: EraKnowledge::UNKNOWN,
             restarts: 0,
             closed: None,
         }
     }
 
-    /// Takes over what another instance of the server knows: its era, and the level of its logs.
+    /// Takes over what another instance of the server knows: its era, and the log levels of clients.
     /// Subscriptions stay with the other one.
     pub(super) fn inherit(&mut self, other: &Self) {
         self.era = other.era;
-        self.session.log_level = other.session.log_level;
+        self.session.inherit_levels(&other.session);
     }
 }

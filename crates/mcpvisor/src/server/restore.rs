@@ -1,70 +1,33 @@
 //! Restores subscriptions and the log level on a new connection.
 //!
-//! The requests are sent one by one, alongside the calls. A caller's request for the same setting
-//! is more recent than the stored one, so a setting that was not restored by then is skipped.
+//! The requests are sent one by one, alongside the calls. The session skips what clients want no longer,
+//! and what the request of a caller has requested meanwhile.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use mcpvisor_core::machine::{MAX_FAULT_MESSAGE, truncate_text};
-use mcpvisor_core::{Generation, State};
+use mcpvisor_core::{ClientId, Generation, LogSeverity};
 use rmcp::model::{
-    ClientRequest, LoggingLevel, SetLevelRequest, SetLevelRequestParams, SubscribeRequest,
-    SubscribeRequestParams,
+    ClientRequest, SetLevelRequest, SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams,
 };
 
 use super::actor::ServerState;
-use super::restart_state::SessionSettings;
 use super::slot::ServerSlot;
-use crate::connection::{InternalRequestSender, SentRequest};
+use crate::connection::{Command, InternalRequestSender, to_level};
 use crate::log_limit::log_limited;
-use crate::mutex::lock;
 
-/// The restore of the last connection that came up.
-#[derive(Debug, Default)]
-pub(super) struct Restore {
-    pending: Option<Arc<PendingRestore>>,
-    /// The connection on which it has yet to start.
-    start_on: Option<Generation>,
-}
-
-/// The settings that are not yet restored on one connection.
-#[derive(Debug)]
-pub(super) struct PendingRestore(Mutex<SessionSettings>);
-
-impl PendingRestore {
-    /// Sends the request for the next setting; returns its method. It is sent before any later
-    /// call.
-    fn send_next<'a>(
-        &self,
-        connection: &'a InternalRequestSender,
-    ) -> Option<(String, SentRequest<'a>)> {
-        let mut settings = lock(&self.0);
-        let request = next_request(&mut settings)?;
-        let method = request.method().to_owned();
-        Some((method, connection.send(request)?))
-    }
-
-    /// Skips the setting that a caller's request replaces.
-    fn skip(&self, request: &ClientRequest) {
-        match request {
-            ClientRequest::SetLevelRequest(_) => lock(&self.0).log_level = None,
-            ClientRequest::SubscribeRequest(request) => {
-                lock(&self.0).subscriptions.remove(&request.params.uri);
-            }
-            ClientRequest::UnsubscribeRequest(request) => {
-                lock(&self.0).subscriptions.remove(&request.params.uri);
-            }
-            _ => {}
-        }
-    }
-}
-
-fn next_request(settings: &mut SessionSettings) -> Option<ClientRequest> {
-    if let Some(level) = settings.log_level.take() {
-        return Some(SetLevelRequest::new(SetLevelRequestParams::new(level)).into());
-    }
-    let params = SubscribeRequestParams::new(settings.subscriptions.pop_first()?);
-    Some(SubscribeRequest::new(params).into())
+/// The requests for the settings that clients want now.
+fn requests(slot: &ServerSlot) -> Vec<ClientRequest> {
+    let state = slot.restart_state();
+    let level = state.session.level().map(|level| {
+        let params = SetLevelRequestParams::new(to_level(level));
+        SetLevelRequest::new(params).into()
+    });
+    let subscribe = |uri| SubscribeRequest::new(SubscribeRequestParams::new(uri)).into();
+    level
+        .into_iter()
+        .chain(state.session.uris().map(subscribe))
+        .collect()
 }
 
 /// Restores subscriptions and the log level on a new connection, one by one. A setting that the
@@ -72,10 +35,14 @@ fn next_request(settings: &mut SessionSettings) -> Option<ClientRequest> {
 async fn restore(
     connection: InternalRequestSender,
     slot: Arc<ServerSlot>,
-    pending: Arc<PendingRestore>,
+    requests: Vec<ClientRequest>,
 ) {
     let limit = slot.config().settings.timeouts.listing;
-    while let Some((method, sent)) = pending.send_next(&connection) {
+    for request in requests {
+        let method = request.method().to_owned();
+        let Some(sent) = connection.send(request) else {
+            return;
+        };
         match tokio::time::timeout(limit, sent.reply()).await {
             Ok(Some(Ok(_))) => {}
             Ok(None) => return,
@@ -95,52 +62,34 @@ impl ServerState {
     /// Restores the session settings on this connection after the present step, when the calls that
     /// waited for the connection are sent: their requests are more recent.
     pub(super) fn prepare_restore(&mut self, generation: Generation) {
-        let settings = self.slot.restart_state().session.clone();
-        self.prepare_restore_of(generation, settings);
+        self.restore_on = Some(generation);
     }
 
-    fn prepare_restore_of(&mut self, generation: Generation, settings: SessionSettings) {
-        let is_empty = settings.log_level.is_none() && settings.subscriptions.is_empty();
-        self.restore = Restore {
-            pending: (!is_empty).then(|| Arc::new(PendingRestore(Mutex::new(settings)))),
-            start_on: Some(generation),
-        };
-    }
-
-    /// Logs from the level that a caller set at another instance, on this connection and later ones.
-    pub(super) fn adopt_log_level(&mut self, level: LoggingLevel) {
-        self.slot.restart_state().session.log_level = Some(level);
-        if let State::Connected(live) = self.machine.state() {
-            let generation = live.generation;
-            self.prepare_restore_of(
-                generation,
-                SessionSettings {
-                    log_level: Some(level),
-                    ..SessionSettings::default()
-                },
-            );
-            self.start_restore();
+    /// Clients set these levels at another instance of the pool.
+    pub(super) fn adopt_log_levels(&mut self, levels: Vec<(ClientId, LogSeverity)>) {
+        // The connection of one client has only its own.
+        if self.slot.owner().is_some() {
+            return;
         }
-    }
-
-    pub(super) fn skip_restore_of(&self, request: Option<&ClientRequest>) {
-        if let (Some(pending), Some(request)) = (&self.restore.pending, request) {
-            pending.skip(request);
+        for (client, level) in &levels {
+            let mut state = self.slot.restart_state();
+            state.session.set_level(*client, Some(*level));
+        }
+        if let Some(connection) = &self.connection {
+            let _ = connection.send(Command::AdoptLogLevels(levels));
         }
     }
 
     pub(super) fn start_restore(&mut self) {
-        let Some(generation) = self.restore.start_on.take() else {
+        let Some(generation) = self.restore_on.take() else {
             return;
         };
-        if let (Some(connection), Some(pending)) =
-            (self.connection_of(generation), &self.restore.pending)
+        let requests = requests(&self.slot);
+        if let Some(connection) = self.connection_of(generation)
+            && !requests.is_empty()
         {
-            tokio::spawn(restore(
-                connection.internal_requests(),
-                Arc::clone(&self.slot),
-                Arc::clone(pending),
-            ));
+            let connection = connection.internal_requests();
+            tokio::spawn(restore(connection, Arc::clone(&self.slot), requests));
         }
     }
 }

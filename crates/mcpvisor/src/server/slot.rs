@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use arc_swap::ArcSwap;
 use mcpvisor_core::request_routing::Answerer;
-use mcpvisor_core::{Durable, Generation, ServerInstance, ServerName, ServerSettings};
+use mcpvisor_core::{ClientId, Durable, Generation, ServerInstance, ServerName, ServerSettings};
 use ractor::ActorRef;
 use rmcp::ErrorData;
 use rmcp::model::InitializeRequestParams;
@@ -52,7 +52,7 @@ pub(crate) struct ServerSlot {
     /// Replaced by a reload.
     config: ArcSwap<ActiveConfig>,
     pub(crate) host: Arc<Host>,
-    events: Arc<EventBus>,
+    pub(crate) events: Arc<EventBus>,
     /// Where messages to the actor go.
     pub(crate) mailbox: watch::Sender<Mailbox>,
     /// The published snapshots.
@@ -481,6 +481,13 @@ impl ServerSlot {
         }
     }
 
+    /// Forgets what a client wants, and has the server informed. Also without an actor: the next one
+    /// restores what is left.
+    pub(crate) fn release_client(&self, client: ClientId) {
+        self.restart_state().session.release(client);
+        self.send(ServerMessage::ReleaseClient(client));
+    }
+
     /// Requests a refresh of expired lists. Called when a reader uses them.
     pub(crate) fn refresh_expired_lists(&self) {
         if self.list_expiry.take_expired() {
@@ -493,6 +500,14 @@ impl ServerSlot {
             id: &self.id,
             client: self.owner().map(|owner| &owner.name),
         };
+        if let EventKind::CatalogChanged { list, diff, .. } = &kind
+            && !self.events.inboxes.is_empty()
+        {
+            let owner = self.owner().map(|owner| owner.client);
+            let change = (generation, *list, diff);
+            let inboxes = &self.events.inboxes;
+            inboxes.deliver_list_change(self.name(), owner, change);
+        }
         self.events.emit(source, generation, kind);
     }
 

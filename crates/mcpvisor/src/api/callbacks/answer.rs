@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::ErrorData;
-use rmcp::model::{ClientResult, ErrorCode, ListRootsResult};
+use rmcp::model::{ClientResult, ErrorCode, ListRootsResult, NotificationMetaObject};
 
 use super::question::QuestionKind;
 use super::{Callbacks, Incoming, Listening, Question};
@@ -39,22 +39,18 @@ impl Callbacks {
         &self,
         incoming: Incoming<Question>,
     ) -> Result<BoxFuture<'static, Result<ClientResult, ErrorData>>, ErrorData> {
-        let Incoming {
-            server,
-            generation,
-            params,
-        } = incoming;
+        let (incoming, question) = incoming.replace(());
         macro_rules! call {
             ($callback:expr, $params:expr, $error:expr, $result:expr) => {{
                 let callback = $callback.as_ref().ok_or_else($error)?;
-                let incoming = Incoming::new(server, generation, $params);
+                let (incoming, ()) = incoming.replace($params);
                 // Called inside the future, because the callback itself may panic.
                 let callback = Arc::clone(callback);
                 Ok(async move { callback(incoming).await.map($result) }.boxed())
             }};
         }
         let mode = || self.unsupported_mode();
-        match params {
+        match question {
             Question::Sampling(params) => call!(self.sampling, *params, not_offered, |result| {
                 ClientResult::CreateMessageResult(Box::new(result))
             }),
@@ -110,8 +106,11 @@ impl Callbacks {
                 Err(EventsError::Closed) => return,
             };
             let running = match &event.kind {
-                EventKind::Log(log) => notify(self.logs.as_ref(), &event, log),
-                EventKind::Custom(custom) => notify(self.notifications.as_ref(), &event, custom),
+                EventKind::Log(log) => notify(self.logs.as_ref(), &event, log, log.meta.as_ref()),
+                EventKind::Custom(custom) => {
+                    let meta = custom.extensions.get();
+                    notify(self.notifications.as_ref(), &event, custom, meta)
+                }
                 _ => None,
             };
             if let Some(running) = running
@@ -127,9 +126,11 @@ fn notify<P: Clone + Send + 'static>(
     callback: Option<&Listening<P>>,
     event: &Event,
     params: &P,
+    meta: Option<&NotificationMetaObject>,
 ) -> Option<BoxFuture<'static, ()>> {
     let callback = Arc::clone(callback?);
-    let incoming = Incoming::new(event.server.clone()?, event.generation, params.clone());
+    let mut incoming = Incoming::new(event.server.clone()?, event.generation, params.clone());
+    incoming.meta = meta.map(|meta| meta.0.0.clone()).unwrap_or_default();
     Some(async move { callback(incoming).await }.boxed())
 }
 

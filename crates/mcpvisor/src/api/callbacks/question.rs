@@ -2,7 +2,8 @@
 
 use rmcp::model::{
     ConstString, CreateMessageRequestMethod, CreateMessageRequestParams, ElicitRequestParams,
-    ElicitationCreateRequestMethod, InputRequest, ListRootsRequestMethod, ServerRequest,
+    ElicitationCreateRequestMethod, Extensions, GetExtensions, InputRequest, JsonObject,
+    ListRootsRequestMethod, RequestMetaObject, ServerRequest,
 };
 use serde_json::Value;
 
@@ -91,6 +92,26 @@ impl Question {
             Self::Other => "something unknown",
         }
     }
+}
+
+/// The metadata of a request of the server.
+pub(crate) fn request_meta(request: &ServerRequest) -> JsonObject {
+    meta_of(request.extensions())
+}
+
+/// The metadata of an input request.
+pub(crate) fn input_meta(request: &InputRequest) -> JsonObject {
+    match request {
+        InputRequest::CreateMessage(request) => meta_of(&request.extensions),
+        InputRequest::Elicitation(request) => meta_of(&request.extensions),
+        InputRequest::ListRoots(request) => meta_of(&request.extensions),
+        _ => JsonObject::new(),
+    }
+}
+
+fn meta_of(extensions: &Extensions) -> JsonObject {
+    let meta = extensions.get::<RequestMetaObject>();
+    meta.map(|meta| meta.0.0.clone()).unwrap_or_default()
 }
 
 impl From<ServerRequest> for Question {

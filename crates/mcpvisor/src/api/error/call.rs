@@ -53,7 +53,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Arc<str>,
         /// What happened to the connection.
         cause: String,
         /// The tail of the server's stderr: [`CallError::stderr`].
@@ -65,7 +65,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Arc<str>,
         /// What kind of refusal: [`FaultClass::Authorization`] if a person has to authorize first.
         class: FaultClass,
         /// The server's reason.
@@ -86,7 +86,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Arc<str>,
         /// The deadline or the idle timeout that passed.
         after: Duration,
         /// Whether any of it may have reached the server.
@@ -104,7 +104,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Arc<str>,
     },
     /// The server answered with a JSON-RPC error.
     #[error("{server}: {method} failed: {} (code {})", error.message, error.code.0)]
@@ -112,7 +112,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Arc<str>,
         /// The server's error.
         error: ErrorData,
     },
@@ -122,7 +122,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Arc<str>,
         /// What is wrong with the reply.
         problem: String,
     },
@@ -132,7 +132,7 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
         /// Which request.
-        method: &'static str,
+        method: Arc<str>,
         /// Which input, and why it was not provided.
         problem: String,
     },

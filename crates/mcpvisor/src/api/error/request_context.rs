@@ -13,7 +13,7 @@ use crate::api::reply::Failure;
 #[derive(Debug, Clone)]
 pub(crate) struct RequestContext {
     pub(crate) server: ServerName,
-    pub(crate) method: &'static str,
+    pub(crate) method: Arc<str>,
     pub(crate) tool: Option<String>,
     pub(crate) deadline: Duration,
     pub(crate) idle: Duration,

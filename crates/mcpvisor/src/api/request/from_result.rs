@@ -10,7 +10,7 @@ pub trait FromResult: Sized + sealed::Sealed {
     fn from_result(result: ServerResult) -> Result<Self, &'static str>;
 }
 
-mod sealed {
+pub(super) mod sealed {
     /// Restricts the implementors to the protocol's results.
     pub trait Sealed {}
 }
@@ -22,6 +22,9 @@ macro_rules! results {
             fn from_result(result: ServerResult) -> Result<Self, &'static str> {
                 match result {
                     ServerResult::$variant(result) => Ok(result),
+                    // The reply was read as JSON: it might have required input.
+                    ServerResult::CustomResult(result) => serde_json::from_value(result.0)
+                        .map_err(|_| concat!("expected a ", stringify!($variant))),
                     _ => Err(concat!("expected a ", stringify!($variant))),
                 }
             }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mcpvisor_core::CallId;
 use mcpvisor_core::machine::Outcome;
 use mcpvisor_core::request_routing::Answerer;
+use mcpvisor_core::{CallId, Safety};
 use ractor::MessagingErr;
 use rmcp::model::{ClientRequest, GetMeta, NumberOrString, ProgressToken, ServerResult};
 use tokio::sync::oneshot;
@@ -16,6 +16,8 @@ use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::handle::ServerHandle;
 use crate::api::quota::{QuotaPermit, QuotaRefusal};
 use crate::api::reply::{Answer, Failure, Reply};
+#[cfg(feature = "schema-check")]
+use crate::link::{tool_arguments, tool_name};
 use crate::server::call::Call;
 use crate::server::call_admission::OpenCall;
 use crate::server::group::until_available;
@@ -112,8 +114,10 @@ impl Options {
         let (sender, answer) = oneshot::channel();
         let call = Box::new(Call {
             id,
+            key: self.key,
             client: self.handle.client(),
             callbacks: bound_callbacks(self.callbacks.clone(), &self.handle, id),
+            capabilities: self.capabilities.clone(),
             request: Some(request),
             task: self.task,
             retry_policy: self.retry,
@@ -191,14 +195,14 @@ pub(super) async fn check_arguments(
     request: &Result<ClientRequest, String>,
     due: Instant,
 ) -> Result<(), Failure> {
-    let Ok(ClientRequest::CallToolRequest(call)) = request else {
+    let Ok(request) = request else {
         return Ok(());
     };
     let catalog = slot.callers_catalog();
-    let Some(tool) = catalog.tool(&call.params.name) else {
+    let Some(tool) = tool_name(request).and_then(|name| catalog.tool(name)) else {
         return Ok(());
     };
-    let arguments = call.params.arguments.as_ref();
+    let arguments = tool_arguments(request);
     let checked = slot
         .argument_checks
         .check(&tool.name, &tool.input_schema, arguments);
@@ -227,13 +231,24 @@ fn deadline_before_send() -> Failure {
 
 /// Only requests that may take long request progress.
 fn reports_progress(request: &ClientRequest) -> bool {
-    matches!(
-        request,
+    match request {
         ClientRequest::CallToolRequest(_)
-            | ClientRequest::GetPromptRequest(_)
-            | ClientRequest::ReadResourceRequest(_)
-            | ClientRequest::CompleteRequest(_)
-    )
+        | ClientRequest::GetPromptRequest(_)
+        | ClientRequest::ReadResourceRequest(_)
+        | ClientRequest::CompleteRequest(_) => true,
+        ClientRequest::CustomRequest(raw) => raw_reports_progress(&raw.method),
+        _ => false,
+    }
+}
+
+/// Likewise for a raw request. What an unknown method does is not known, so it may take long.
+fn raw_reports_progress(method: &str) -> bool {
+    let is_quick = Safety::of_method(method) == Safety::Repeatable;
+    !is_quick
+        || matches!(
+            method,
+            "prompts/get" | "resources/read" | "completion/complete"
+        )
 }
 
 /// Why no actor took a call.

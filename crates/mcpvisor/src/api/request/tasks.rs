@@ -91,9 +91,10 @@ impl Options {
         let task = TaskHandle::new(&self.handle.at(&terms.slot), &state.info.id, tool);
         let mut cancel = CancelOnDrop::new(&task);
         let wait = WaitTerms {
-            method: terms.method,
+            method: terms.method.clone(),
             deadline: terms.deadline,
             due: terms.due,
+            key: Some(self.key),
             callbacks: self.callbacks,
             begun: self.begun,
         };

@@ -1,5 +1,6 @@
 //! The deadlines of a request, and what its errors report.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ pub(super) struct Terms {
     pub(super) slot: Arc<ServerSlot>,
     pub(super) config: Arc<ActiveConfig>,
     client: ClientId,
-    pub(super) method: &'static str,
+    pub(super) method: Cow<'static, str>,
     pub(super) deadline: Duration,
     pub(super) idle: Duration,
     /// When the deadline passes.
@@ -37,7 +38,7 @@ impl Terms {
             slot,
             config,
             client: options.handle.client(),
-            method: options.method,
+            method: options.method.clone(),
             deadline,
             idle,
             due: now() + deadline.min(MAX_DEADLINE),
@@ -49,7 +50,7 @@ impl Terms {
         let admission = &self.config.settings.admission;
         let context = RequestContext {
             server: self.slot.name().clone(),
-            method: self.method,
+            method: Arc::from(&*self.method),
             tool: tool.map(str::to_owned),
             deadline: self.deadline,
             idle: self.idle,

@@ -9,6 +9,8 @@ use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use mcpvisor_core::{GovernorSettings, InvalidSetting};
 use ractor::Actor;
+use rmcp::model::JsonObject;
+use serde_json::Value;
 
 use super::{Governed, Lifeline, Runtime, drivers};
 use crate::api::agent::Agent;
@@ -88,6 +90,28 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn client_callbacks(mut self, callbacks: &Callbacks) -> Self {
         self.client_callbacks.push(callbacks.clone());
+        self
+    }
+
+    /// Declares a protocol extension to all servers, with its settings: an object, or null for none.
+    /// [`ServerHandle::extensions`](crate::ServerHandle::extensions) has those of a server.
+    ///
+    /// In protocol 2026-07-28 every request declares it, in older versions the handshake. The
+    /// runtime itself declares `io.modelcontextprotocol/tasks` in 2026-07-28.
+    ///
+    /// ```
+    /// # use serde_json::json;
+    /// let settings = json!({ "mimeTypes": ["text/html;profile=mcp-app"] });
+    /// let builder = mcpvisor::Runtime::builder().extension("io.modelcontextprotocol/ui", settings);
+    /// ```
+    #[must_use]
+    pub fn extension(mut self, name: impl Into<String>, settings: impl Into<Value>) -> Self {
+        let settings = match settings.into() {
+            Value::Object(settings) => settings,
+            // The settings of an extension are an object; there are no others.
+            _ => JsonObject::new(),
+        };
+        self.resources.extensions.insert(name.into(), settings);
         self
     }
 

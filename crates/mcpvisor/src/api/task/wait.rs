@@ -1,5 +1,6 @@
 //! Waits for the result of a task: polls, answers its questions, and fetches the result.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::Pin;
@@ -23,7 +24,7 @@ use super::state::{TaskInfo, TaskState};
 use crate::api::agent::Cancellations;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::error::{CallError, NotSentReason};
-use crate::api::request::{MAX_DEADLINE, Request};
+use crate::api::request::{MAX_DEADLINE, Request, RequestKey};
 use crate::connection::collect_input;
 use crate::link::TASK_RESULT;
 use crate::server::actor::now;
@@ -56,9 +57,10 @@ pub struct TaskResult {
 impl TaskResult {
     pub(super) fn new(task: TaskHandle) -> Self {
         let terms = WaitTerms {
-            method: "tasks/get",
+            method: "tasks/get".into(),
             deadline: MAX_DEADLINE,
             due: now(),
+            key: None,
             callbacks: None,
             begun: None,
         };
@@ -112,11 +114,13 @@ impl Future for TaskResult {
 #[derive(Debug)]
 pub(crate) struct WaitTerms {
     /// The request that errors name.
-    pub(crate) method: &'static str,
+    pub(crate) method: Cow<'static, str>,
     /// The limit that the caller set.
     pub(crate) deadline: Duration,
     /// When it passes.
     pub(crate) due: Instant,
+    /// The call that became the task.
+    pub(crate) key: Option<RequestKey>,
     /// Answer its questions; else those of the client or of the runtime do.
     pub(crate) callbacks: Option<Arc<Callbacks>>,
     /// The cancellations of the client when the call began; now if there are none.
@@ -226,6 +230,9 @@ impl TaskWait {
             .of_runtime()
             .deadline(remaining)
             .idle_timeout(remaining);
+        if let Some(key) = self.terms.key {
+            request = request.on_behalf_of(key);
+        }
         if let Some(callbacks) = &self.terms.callbacks {
             request = request.callbacks(Arc::clone(callbacks));
         }
@@ -259,7 +266,7 @@ impl TaskWait {
         let keys: Vec<String> = new.keys().cloned().collect();
         let slot = &self.task.server.slot;
         let callbacks = self.callbacks();
-        let collected = collect_input(slot, slot.generation(), &callbacks, new);
+        let collected = collect_input(slot, slot.generation(), &callbacks, self.terms.key, new);
         let collected = tokio::time::timeout_at(self.terms.due.into(), collected).await;
         let responses = match collected {
             Ok(responses) => responses.map_err(|problem| self.no_input(problem))?,
@@ -305,7 +312,7 @@ impl TaskWait {
                 .map_err(|problem| self.unreadable(problem.to_string())),
             Err(error) => Err(CallError::Answered {
                 server: self.task.server.name().clone(),
-                method: self.terms.method,
+                method: Arc::from(&*self.terms.method),
                 error,
             }),
         }
@@ -380,7 +387,7 @@ impl TaskWait {
     fn unreadable(&self, problem: String) -> CallError {
         CallError::Unreadable {
             server: self.task.server.name().clone(),
-            method: self.terms.method,
+            method: Arc::from(&*self.terms.method),
             problem,
         }
     }
@@ -388,7 +395,7 @@ impl TaskWait {
     fn no_input(&self, problem: String) -> CallError {
         CallError::InputRequired {
             server: self.task.server.name().clone(),
-            method: self.terms.method,
+            method: Arc::from(&*self.terms.method),
             problem,
         }
     }
@@ -405,14 +412,14 @@ impl TaskWait {
     fn withdrawn(&self) -> CallError {
         CallError::Cancelled {
             server: self.task.server.name().clone(),
-            method: self.terms.method,
+            method: Arc::from(&*self.terms.method),
         }
     }
 
     fn late(&self) -> CallError {
         CallError::Deadline {
             server: self.task.server.name().clone(),
-            method: self.terms.method,
+            method: Arc::from(&*self.terms.method),
             after: self.terms.deadline,
             sent: true,
             idle: false,

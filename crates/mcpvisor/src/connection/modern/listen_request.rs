@@ -1,6 +1,6 @@
 //! Sends the listen request and handles its acknowledgement and end.
 
-use mcpvisor_core::CallId;
+use mcpvisor_core::{CallId, ClientId};
 use rmcp::ErrorData;
 use rmcp::model::{
     ErrorCode, NotificationMetaObject, ServerResult, SubscriptionsAcknowledgedNotification,
@@ -13,6 +13,7 @@ use crate::connection::session::pending::Requester;
 use crate::link::{Link, ReplyKind};
 use crate::log_limit::log_limited;
 use crate::server::actor::now;
+use crate::server::call::Call;
 
 /// The reason of a cancelled listen request that a newer one replaced.
 const REPLACED: &str = "replaced by a newer request";
@@ -47,21 +48,54 @@ impl<L: Link> Session<'_, L> {
         self.link.cancel(id, reason);
     }
 
-    /// Removes a subscription and fails the calls that wait for its acknowledgement.
-    pub(super) fn unsubscribe(&mut self, uri: &str) {
+    /// Removes the subscription of a client, and fails its calls that wait for the acknowledgement.
+    pub(super) fn unsubscribe(&mut self, client: ClientId, uri: &str) {
+        let is_wanted = self.remove_subscription(client, uri);
         let Some(modern) = &mut self.modern else {
             return;
         };
-        let unused = modern.subscriptions.unsubscribe(now(), uri);
-        let waiting = modern.subscribing.extract_if(.., |(it, _)| it == uri);
+        let own = |it: &str, call: &Call| it == uri && call.client == client;
+        let waiting = modern
+            .subscribing
+            .extract_if(.., |(it, call)| own(it, call));
         for (_, call) in waiting {
             let problem = format!("{uri} was unsubscribed before the server acknowledged it");
             let failure = Failure::InvalidRequest(problem);
             self.batch.finish_locally(call, Err(failure));
         }
-        for id in unused {
+        if !is_wanted {
+            self.stop_listening(uri);
+        }
+    }
+
+    /// Removes a resource that no client wants, unless one waits for its acknowledgement.
+    fn stop_listening(&mut self, uri: &str) {
+        let Some(modern) = &mut self.modern else {
+            return;
+        };
+        if modern.subscribing.iter().any(|(it, _)| it == uri) {
+            return;
+        }
+        for id in modern.subscriptions.unsubscribe(now(), uri) {
             self.cancel_listen_request(id, "no subscriptions left");
         }
+    }
+
+    /// Removes the resources that no client wants any more.
+    pub(crate) fn release_listened(&mut self) {
+        let Some(modern) = &self.modern else {
+            return;
+        };
+        let listened = {
+            let state = self.task.slot.restart_state();
+            let uris = modern.subscriptions.uris().iter();
+            let unwanted = uris.filter(|uri| !state.session.is_subscribed(uri));
+            unwanted.cloned().collect::<Vec<_>>()
+        };
+        for uri in listened {
+            self.stop_listening(&uri);
+        }
+        self.send_listen_request_if_due();
     }
 
     /// The server acknowledged the listen request, with the subscriptions that it accepts.
@@ -82,9 +116,10 @@ impl<L: Link> Session<'_, L> {
             let slot = &self.task.slot;
             log_limited!(slot.log_limit, WARN, server = %slot.name(), rejected, "the server rejected subscriptions");
         }
+        let mut accepted = Vec::new();
         for (uri, call) in std::mem::take(&mut modern.subscribing) {
             if subscriptions.is_accepted(&uri) {
-                self.batch.finish(call, Ok(ServerResult::empty(())));
+                accepted.push((uri, call));
             } else if subscriptions.due().is_some() {
                 // The next listen request includes it.
                 modern.subscribing.push((uri, call));
@@ -94,6 +129,10 @@ impl<L: Link> Session<'_, L> {
                 self.batch
                     .finish(call, Err(Failure::InvalidRequest(problem)));
             }
+        }
+        for (uri, call) in accepted {
+            self.record_subscription(call.client, &uri);
+            self.batch.finish(call, Ok(ServerResult::empty(())));
         }
         self.batch.add_changed_lists(&acknowledged.missed);
         if let Some(replaced) = acknowledged.replaced {

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rmcp::model::{CallToolRequest, JsonObject, Tool};
+use rmcp::model::{ClientRequest, GetExtensions, JsonObject, Tool};
 use serde_json::Value;
 
-use crate::link::RequestHeaders;
+use crate::link::{RequestHeaders, tool_arguments, tool_name};
 
 /// The schema keyword that names the header.
 const KEYWORD: &str = "x-mcp-header";
@@ -55,18 +55,18 @@ impl ParamHeaders {
     }
 
     /// Sets the headers of a call from its arguments.
-    pub(super) fn set_headers(&self, call: &mut CallToolRequest) {
-        let Some(params) = self.by_tool.get(call.params.name.as_ref()) else {
-            call.extensions.remove::<RequestHeaders>();
+    pub(super) fn set_headers(&self, call: &mut ClientRequest) {
+        let Some(params) = tool_name(call).and_then(|name| self.by_tool.get(name)) else {
+            call.extensions_mut().remove::<RequestHeaders>();
             return;
         };
-        let arguments = call.params.arguments.as_ref();
+        let arguments = tool_arguments(call);
         let headers = params.iter().filter_map(|param| {
             let value = argument(arguments?, &param.path)?;
             Some((format!("{PREFIX}{}", param.header), header_text(value)?))
         });
         let headers = RequestHeaders(headers.collect());
-        call.extensions.insert(headers);
+        call.extensions_mut().insert(headers);
     }
 }
 
@@ -213,7 +213,7 @@ fn header_text(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use rmcp::model::CallToolRequestParams;
+    use rmcp::model::{CallToolRequest, CallToolRequestParams};
     use serde_json::json;
 
     use super::*;
@@ -229,9 +229,9 @@ mod tests {
         assert_eq!(removed, []);
         let params =
             CallToolRequestParams::new("t").with_arguments(arguments.as_object().unwrap().clone());
-        let mut call = CallToolRequest::new(params);
+        let mut call = CallToolRequest::new(params).into();
         known.set_headers(&mut call);
-        call.extensions.get::<RequestHeaders>().unwrap().0.clone()
+        call.extensions().get::<RequestHeaders>().unwrap().0.clone()
     }
 
     #[test]

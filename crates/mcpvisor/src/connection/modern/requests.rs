@@ -6,18 +6,17 @@
 
 use mcpvisor_core::CallId;
 use rmcp::model::{
-    ClientRequest, DiscoverRequest, DiscoverRequestParams, GetMeta, NumberOrString, PingRequest,
-    ProgressToken, ServerResult,
+    ClientCapabilities, ClientRequest, DiscoverRequest, DiscoverRequestParams, GetMeta,
+    LoggingLevel, NumberOrString, PingRequest, ProgressToken, ServerResult,
 };
 
 use super::session::ModernSession;
 use super::subscriptions::SubscribeOutcome;
-use crate::api::callbacks::BoundCallbacks;
 use crate::api::reply::Failure;
 use crate::connection::era;
 use crate::connection::session::Session;
 use crate::connection::session::pending::{InternalFailure, InternalRequest};
-use crate::link::{Link, TaskParam};
+use crate::link::{Link, TaskParam, tool_name};
 use crate::server::actor::now;
 use crate::server::call::Call;
 
@@ -25,8 +24,8 @@ use crate::server::call::Call;
 enum Translated {
     /// Send it.
     Send,
-    /// Nothing to send: it took effect locally.
-    Done,
+    /// Nothing to send: requests of the client carry this level from now on.
+    SetLevel(LoggingLevel),
     /// Add this URI to the listen request.
     Subscribe(String),
     /// Remove this URI from the listen request.
@@ -37,7 +36,7 @@ impl ModernSession {
     fn translate(
         &mut self,
         request: &mut ClientRequest,
-        callbacks: Option<&BoundCallbacks>,
+        capabilities: Option<ClientCapabilities>,
     ) -> Translated {
         match request {
             ClientRequest::PingRequest(_) => {
@@ -45,8 +44,7 @@ impl ModernSession {
                     ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {}));
             }
             ClientRequest::SetLevelRequest(set) => {
-                self.meta.set_log_level(set.params.level);
-                return Translated::Done;
+                return Translated::SetLevel(set.params.level);
             }
             ClientRequest::SubscribeRequest(subscribe) => {
                 return Translated::Subscribe(subscribe.params.uri.clone());
@@ -54,16 +52,18 @@ impl ModernSession {
             ClientRequest::UnsubscribeRequest(unsubscribe) => {
                 return Translated::Unsubscribe(unsubscribe.params.uri.clone());
             }
-            ClientRequest::CallToolRequest(call) => {
-                if let Some(state) = &self.param_headers {
-                    state.headers.set_headers(call);
-                }
-            }
             _ => {}
         }
+        if let Some(state) = &self.param_headers
+            && tool_name(request).is_some()
+        {
+            state.headers.set_headers(request);
+        }
         self.add_meta(request);
-        if let Some(callbacks) = callbacks {
-            let capabilities = era::modern_capabilities(callbacks.callbacks().capabilities());
+        if let Some(mut capabilities) = capabilities {
+            let extensions = &mut capabilities.extensions;
+            *extensions = extensions.take().or_else(|| self.extensions.clone());
+            let capabilities = era::modern_capabilities(capabilities);
             request.get_meta_mut().set_client_capabilities(capabilities);
         }
         Translated::Send
@@ -88,13 +88,28 @@ impl<L: Link> Session<'_, L> {
         set_task(request, task);
         let Some(modern) = &mut self.modern else {
             translate_to_legacy(request);
-            return Some(call);
+            return self.prepare_setting(call);
         };
-        let answer = match modern.translate(request, call.callbacks.as_ref()) {
-            Translated::Send => return Some(call),
-            Translated::Done => Ok(ServerResult::empty(())),
+        let client = call.client;
+        let own = call.capabilities.as_deref().cloned();
+        let callbacks = call.callbacks.as_ref();
+        let capabilities = own.or_else(|| Some(callbacks?.callbacks().capabilities()));
+        let answer = match modern.translate(request, capabilities) {
+            Translated::Send => {
+                if let Some(level) = self.settings.own_levels.get(&client) {
+                    set_log_level(request, *level);
+                }
+                return Some(call);
+            }
+            Translated::SetLevel(level) => {
+                self.set_own_level(client, level);
+                Ok(ServerResult::empty(()))
+            }
             Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
-                SubscribeOutcome::Active => Ok(ServerResult::empty(())),
+                SubscribeOutcome::Active => {
+                    self.record_subscription(client, &uri);
+                    Ok(ServerResult::empty(()))
+                }
                 SubscribeOutcome::Pending => {
                     modern.subscribing.push((uri, call));
                     self.send_listen_request_if_due();
@@ -103,7 +118,7 @@ impl<L: Link> Session<'_, L> {
                 SubscribeOutcome::Unsupported => Err(Failure::InvalidRequest(no_subscriptions())),
             },
             Translated::Unsubscribe(uri) => {
-                self.unsubscribe(&uri);
+                self.unsubscribe(client, &uri);
                 self.send_listen_request_if_due();
                 Ok(ServerResult::empty(()))
             }
@@ -118,20 +133,28 @@ impl<L: Link> Session<'_, L> {
         mut internal: InternalRequest,
     ) -> Option<InternalRequest> {
         let Some(modern) = &mut self.modern else {
-            return Some(internal);
+            if self.prepare_restored_setting(&mut internal) {
+                return Some(internal);
+            }
+            let _ = internal.reply.send(Ok(ServerResult::empty(())));
+            return None;
         };
         if let Some(headers) = &mut modern.param_headers {
             headers.on_internal_request(&internal.request);
         }
         let reply = match modern.translate(&mut internal.request, None) {
             Translated::Send => return Some(internal),
+            // It was unsubscribed meanwhile.
+            Translated::Subscribe(uri) if !modern.subscriptions.contains(&uri) => {
+                Ok(ServerResult::empty(()))
+            }
             Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
                 SubscribeOutcome::Active | SubscribeOutcome::Pending => Ok(ServerResult::empty(())),
                 SubscribeOutcome::Unsupported => {
                     Err(InternalFailure::Unreadable(no_subscriptions()))
                 }
             },
-            Translated::Done | Translated::Unsubscribe(_) => Ok(ServerResult::empty(())),
+            Translated::SetLevel(_) | Translated::Unsubscribe(_) => Ok(ServerResult::empty(())),
         };
         let _ = internal.reply.send(reply);
         None
@@ -146,6 +169,14 @@ impl<L: Link> Session<'_, L> {
         if let Some(call) = self.prepare_call(call) {
             self.send_call(id, call);
         }
+    }
+}
+
+/// Requests log messages from a level on, unless the caller did so for this request.
+fn set_log_level(request: &mut ClientRequest, level: LoggingLevel) {
+    let meta = request.get_meta_mut();
+    if meta.log_level().is_none() {
+        meta.set_log_level(level);
     }
 }
 

@@ -5,23 +5,28 @@ use std::time::Instant;
 
 use mcpvisor_core::CallId;
 use rmcp::ErrorData;
-use rmcp::model::{ErrorCode, RequestMetaObject, ResultType, ServerPeerInfo, ServerResult};
+use rmcp::model::{
+    ClientRequest, CustomResult, ErrorCode, ExtensionCapabilities, RequestMetaObject, ResultType,
+    ServerPeerInfo, ServerResult,
+};
 
 use super::era_change::{EraCheck, may_mean_era_change};
 use super::header_mismatch::ParamHeaderState;
 use super::subscriptions::Subscriptions;
 use crate::api::reply::Failure;
+use crate::api::request::{INPUT_REQUIRED, result_type};
 use crate::connection::era;
 use crate::connection::session::{RequiredInput, Session};
 use crate::link::Link;
 use crate::server::call::Call;
-use crate::server::restart_state::SessionSettings;
 use crate::server::slot::ServerSlot;
 
 /// What a session has only in the modern era.
 pub(crate) struct ModernSession {
     /// The metadata of every request.
     pub(super) meta: RequestMetaObject,
+    /// The extensions that every request declares.
+    pub(super) extensions: Option<ExtensionCapabilities>,
     pub(crate) subscriptions: Subscriptions,
     /// Subscribe calls that wait for the server's acknowledgement, with their URIs.
     pub(super) subscribing: Vec<(String, Box<Call>)>,
@@ -34,17 +39,17 @@ pub(crate) struct ModernSession {
 
 impl ModernSession {
     pub(crate) fn new(slot: &Arc<ServerSlot>, info: &ServerPeerInfo, now: Instant) -> Self {
-        let SessionSettings {
-            subscriptions: uris,
-            log_level,
-        } = slot.restart_state().session.clone();
-        let mut meta = era::request_meta(&slot.host.client);
-        if let Some(level) = log_level {
-            meta.set_log_level(level);
-        }
+        let uris = slot
+            .restart_state()
+            .session
+            .uris()
+            .map(str::to_owned)
+            .collect();
+        let meta = era::request_meta(&slot.host.client);
         let is_http = slot.config().transport.is_http();
         Self {
             meta,
+            extensions: slot.host.extensions().cloned(),
             subscriptions: Subscriptions::new(&info.capabilities, uris, now),
             subscribing: Vec::new(),
             param_headers: is_http.then(ParamHeaderState::default),
@@ -63,9 +68,21 @@ impl<L: Link> Session<'_, L> {
     ) {
         self.warn_of_missing_server_requests(&result);
         match &mut result {
+            // Its caller collects the input.
+            Ok(ServerResult::CustomResult(raw)) if call.capabilities.is_some() => {
+                if let Some(unknown) = unknown_round(&call, raw) {
+                    let problem = format!("unknown result type {unknown:?}");
+                    return self.batch.finish_unreadable(call, problem);
+                }
+            }
             Ok(ServerResult::InputRequiredResult(required)) => {
                 let required = RequiredInput::from(required.clone());
                 return self.collect_input(call, required);
+            }
+            Ok(ServerResult::CustomResult(raw)) => {
+                if let Some(required) = RequiredInput::of_raw(&call, raw) {
+                    return self.collect_input(call, required);
+                }
             }
             Ok(ServerResult::ListToolsResult(page)) => self.update_param_headers(page),
             Err(error) if error.code == ErrorCode::HEADER_MISMATCH => {
@@ -96,7 +113,8 @@ impl<L: Link> Session<'_, L> {
 
     /// Takes a call that is not on the wire at the moment.
     pub(crate) fn take_held_call(&mut self, id: CallId) -> Option<Box<Call>> {
-        if let Some(call) = self.input_rounds.take(id) {
+        let held = self.input_rounds.take(id);
+        if let Some(call) = held.or_else(|| self.settings.take_waiting(id)) {
             return Some(call);
         }
         let modern = self.modern.as_mut()?;
@@ -110,6 +128,8 @@ impl<L: Link> Session<'_, L> {
     /// Takes all calls that are not on the wire, and whether the server may have run each.
     pub(crate) fn drain_held_calls(&mut self) -> Vec<(Box<Call>, bool)> {
         let mut held: Vec<_> = self.input_rounds.drain().collect();
+        let waiting = self.settings.drain_waiting();
+        held.extend(waiting.map(|call| (call, false)));
         let Some(modern) = &mut self.modern else {
             return held;
         };
@@ -121,6 +141,17 @@ impl<L: Link> Session<'_, L> {
         }
         held
     }
+}
+
+/// The type of the result of a round, if the protocol does not define it and a typed result is
+/// expected.
+fn unknown_round(call: &Call, raw: &CustomResult) -> Option<String> {
+    if matches!(call.request, Some(ClientRequest::CustomRequest(_))) {
+        return None;
+    }
+    let known = [ResultType::COMPLETE.as_str(), INPUT_REQUIRED, "task"];
+    let result_type = result_type(raw.0.as_object()?)?;
+    (!known.contains(&result_type)).then(|| result_type.to_owned())
 }
 
 /// The type of a result, if the protocol does not define it.

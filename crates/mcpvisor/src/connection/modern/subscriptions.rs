@@ -138,6 +138,15 @@ impl Subscriptions {
         (ClientRequest::SubscriptionsListenRequest(request), replaced)
     }
 
+    /// The subscribed resources.
+    pub(super) fn uris(&self) -> &BTreeSet<String> {
+        &self.uris
+    }
+
+    pub(super) fn contains(&self, uri: &str) -> bool {
+        self.uris.contains(uri)
+    }
+
     /// Adds a resource.
     pub(super) fn subscribe(&mut self, now: Instant, uri: &str) -> SubscribeOutcome {
         if !self.offers_resources || self.unsupported {

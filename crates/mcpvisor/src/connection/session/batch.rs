@@ -2,12 +2,11 @@
 
 use mcpvisor_core::ListKind;
 use mcpvisor_core::machine::{CallEnd, Fault};
-use rmcp::model::ClientRequest;
 
 use crate::api::reply::{Answer, Failure, Reply};
 use crate::connection::task::Reporter;
 use crate::server::call::Call;
-use crate::server::message::{ConfirmedSetting, ConnectionEvent, InboundSummary};
+use crate::server::message::{ConnectionEvent, InboundSummary};
 
 /// Collects results until the next flush.
 #[derive(Default)]
@@ -33,9 +32,6 @@ impl Batch {
     }
 
     fn end(&mut self, call: Box<Call>, answer: Answer, end: CallEnd) {
-        if answer.is_ok() {
-            self.summary.confirmed.extend(confirmed_setting(&call));
-        }
         self.summary.ended.push((call.id, end));
         self.replies.push((call.reply, answer));
     }
@@ -61,21 +57,5 @@ impl Batch {
         for (reply, answer) in self.replies.drain(..) {
             reply.send(answer);
         }
-    }
-}
-
-/// The setting that a successful request changed; it is restored on the next connection.
-fn confirmed_setting(call: &Call) -> Option<ConfirmedSetting> {
-    match call.request.as_ref()? {
-        ClientRequest::SubscribeRequest(request) => {
-            Some(ConfirmedSetting::Subscribed(request.params.uri.clone()))
-        }
-        ClientRequest::UnsubscribeRequest(request) => {
-            Some(ConfirmedSetting::Unsubscribed(request.params.uri.clone()))
-        }
-        ClientRequest::SetLevelRequest(request) => {
-            Some(ConfirmedSetting::LogLevel(request.params.level))
-        }
-        _ => None,
     }
 }

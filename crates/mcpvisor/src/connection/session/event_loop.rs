@@ -7,6 +7,7 @@ use mcpvisor_core::machine::{Fault, FaultClass};
 use rmcp::model::{ClientJsonRpcMessage, ProtocolVersion, ServerPeerInfo};
 
 use super::batch::Batch;
+use super::client_settings::SessionSettings;
 use super::input_rounds::{InputRounds, Resumed};
 use super::pending::{PendingTable, Requester};
 use super::server_requests::{ServerRequests, refuse_unread};
@@ -30,6 +31,8 @@ pub(crate) struct Session<'a, L> {
     pub(crate) pending: PendingTable,
     pub(crate) batch: Batch,
     pub(super) server_requests: ServerRequests,
+    /// Subscriptions and the log level.
+    pub(crate) settings: SessionSettings,
     /// Calls that wait for input that the server requires.
     pub(crate) input_rounds: InputRounds,
     /// The negotiated version.
@@ -76,9 +79,11 @@ impl<'a, L: Link> Session<'a, L> {
             Era::Modern => Some(ModernSession::new(&task.slot, info, now())),
             Era::Legacy => None,
         };
+        let settings = SessionSettings::new(&task.slot.restart_state().session);
         Self {
             link,
             task,
+            settings,
             pending: PendingTable::default(),
             batch: Batch::default(),
             server_requests,
@@ -151,6 +156,9 @@ impl<'a, L: Link> Session<'a, L> {
                 Some(Command::Close) | None => return Err(CloseRequested),
                 Some(Command::Start(call)) => self.start_call(call),
                 Some(Command::Abandon { call, outcome }) => self.abandon(call, *outcome),
+                Some(Command::ReleaseClient(client)) => self.release_client(client),
+                Some(Command::AdoptLogLevels(levels)) => self.adopt_log_levels(&levels),
+                Some(Command::Notify(notification)) => self.send_notification(*notification),
                 Some(Command::Internal(request)) => self.start_internal(*request),
                 #[cfg(feature = "http")]
                 Some(Command::UpdateHeaders(endpoint)) => self.link.update_endpoint(&endpoint),
@@ -206,8 +214,8 @@ impl<'a, L: Link> Session<'a, L> {
             Inbound::Request { id, request, cause } => self.on_request(id, request, cause),
             Inbound::Notification {
                 notification,
-                cause: _,
-            } => self.on_notification(notification),
+                cause,
+            } => self.on_notification(notification, cause),
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
                 log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.redact(problem), "ignored a message");
@@ -235,6 +243,7 @@ impl<'a, L: Link> Session<'a, L> {
     /// Returns every unanswered call to the actor, and whether it was written.
     fn hand_back(&mut self, fault: Fault) {
         self.end_session_check();
+        self.withdraw_levels();
         self.flush();
         let mut returned = Vec::new();
         let mut first_unwritten: Option<u64> = None;

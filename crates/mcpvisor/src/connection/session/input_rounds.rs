@@ -15,18 +15,19 @@ use mcpvisor_core::{CallId, CallMap, Generation, ServerName};
 use ractor::ActorRef;
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientRequest, ClientResult, CustomNotification, ElicitRequestParams, ElicitationAction,
-    ErrorCode, InputRequests, InputRequiredResult, InputResponses,
+    ClientResult, CustomNotification, CustomResult, ElicitRequestParams, ElicitationAction,
+    ErrorCode, InputRequest, InputRequests, InputRequiredResult, InputResponses, JsonObject,
 };
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::event_loop::Session;
-use crate::api::callbacks::{BoundCallbacks, Incoming, Question};
+use crate::api::callbacks::{BoundCallbacks, Incoming, Question, input_meta};
 use crate::api::reply::Failure;
+use crate::api::request::{INPUT_REQUIRED, RequestKey, add_input, result_type};
 use crate::connection::task::next_output;
-use crate::link::Link;
+use crate::link::{Link, may_call_back};
 use crate::mutex::lock;
 use crate::server::call::Call;
 use crate::server::message::{ConnectionEvent, InboundSummary, ServerMessage};
@@ -79,27 +80,52 @@ enum Resend {
     Unchanged,
 }
 
+/// A question of the server, with the name of its answer.
+struct NamedQuestion {
+    name: String,
+    meta: JsonObject,
+    question: Question,
+}
+
+impl NamedQuestion {
+    fn of_round((name, request): (String, InputRequest)) -> Self {
+        Self {
+            name,
+            meta: input_meta(&request),
+            question: Question::from(request),
+        }
+    }
+}
+
 /// What a server requires before it runs a call.
 pub(crate) struct RequiredInput {
     /// `None`: nothing but another attempt.
-    questions: Option<Vec<(String, Question)>>,
+    questions: Option<Vec<NamedQuestion>>,
     then: Resend,
 }
 
 impl From<InputRequiredResult> for RequiredInput {
     fn from(required: InputRequiredResult) -> Self {
-        let questions = required.input_requests.map(|requests| {
-            let questions = requests.into_iter();
-            questions
-                .map(|(name, it)| (name, Question::from(it)))
-                .collect()
-        });
+        let questions = required
+            .input_requests
+            .map(|requests| requests.into_iter().map(NamedQuestion::of_round).collect());
         let then = Resend::WithInput(required.request_state);
         Self { questions, then }
     }
 }
 
 impl RequiredInput {
+    /// The input that the answer to a raw request requires.
+    pub(crate) fn of_raw(call: &Call, raw: &CustomResult) -> Option<Self> {
+        let is_required = raw.0.as_object().and_then(result_type) == Some(INPUT_REQUIRED);
+        if !is_required || !call.request.as_ref().is_some_and(may_call_back) {
+            return None;
+        }
+        // What cannot be read is up to the caller.
+        let required: InputRequiredResult = raw.result_as().ok()?;
+        Some(required.into())
+    }
+
     /// The URLs that a person has to open, if that is what the error says.
     pub(super) fn of_error(error: &ErrorData) -> Option<Self> {
         if error.code != URL_ELICITATION_REQUIRED {
@@ -113,7 +139,11 @@ impl RequiredInput {
             let Question::Url(open) = &question else {
                 return None;
             };
-            questions.push((open.elicitation_id.clone(), question));
+            questions.push(NamedQuestion {
+                name: open.elicitation_id.clone(),
+                meta: JsonObject::new(),
+                question,
+            });
         }
         (!questions.is_empty()).then_some(Self {
             questions: Some(questions),
@@ -227,6 +257,7 @@ impl InputRounds {
         let collector = Collector {
             server: self.slot.name().clone(),
             generation: self.generation,
+            cause: Some(call.key),
             callbacks: self.callbacks(&call).clone(),
             completions: Arc::clone(&self.completions),
         };
@@ -274,8 +305,10 @@ impl InputRounds {
             };
             return match collected {
                 Ok(responses) => {
-                    if let Resend::WithInput(state) = waiting.then {
-                        add_input(&mut waiting.call.request, responses, state);
+                    if let Resend::WithInput(state) = waiting.then
+                        && let Some(request) = &mut waiting.call.request
+                    {
+                        add_input(request, responses, state);
                     }
                     Resumed::Resend(waiting.call)
                 }
@@ -307,42 +340,23 @@ impl<L: Link> Session<'_, L> {
     }
 }
 
-/// Adds the input and the server's state to the request.
-fn add_input(
-    request: &mut Option<ClientRequest>,
-    responses: Option<InputResponses>,
-    state: Option<String>,
-) {
-    macro_rules! fill {
-        ($params:expr) => {{
-            $params.input_responses = responses;
-            $params.request_state = state;
-        }};
-    }
-    match request {
-        Some(ClientRequest::CallToolRequest(request)) => fill!(request.params),
-        Some(ClientRequest::GetPromptRequest(request)) => fill!(request.params),
-        Some(ClientRequest::ReadResourceRequest(request)) => fill!(request.params),
-        _ => {}
-    }
-}
-
 /// Collects the input that a server requires, one after the other, so that a user sees one form at a
 /// time. Fails if one is not available.
 pub(crate) async fn collect_input(
     slot: &ServerSlot,
     generation: Generation,
     callbacks: &BoundCallbacks,
+    cause: Option<RequestKey>,
     requests: InputRequests,
 ) -> Result<InputResponses, String> {
     let collector = Collector {
         server: slot.name().clone(),
         generation,
+        cause,
         callbacks: callbacks.clone(),
         completions: Arc::default(),
     };
-    let questions = requests.into_iter();
-    let questions = questions.map(|(name, it)| (name, Question::from(it)));
+    let questions = requests.into_iter().map(NamedQuestion::of_round);
     collector.collect(questions.collect()).await
 }
 
@@ -350,17 +364,23 @@ pub(crate) async fn collect_input(
 struct Collector {
     server: ServerName,
     generation: Generation,
+    cause: Option<RequestKey>,
     callbacks: BoundCallbacks,
     completions: Arc<Completions>,
 }
 
 impl Collector {
     /// Collects one input after the other, so that a user sees one form at a time.
-    async fn collect(self, questions: Vec<(String, Question)>) -> Result<InputResponses, String> {
+    async fn collect(self, questions: Vec<NamedQuestion>) -> Result<InputResponses, String> {
         let _turn = self.callbacks.wait_for_turn().await;
         let mut responses = InputResponses::new();
-        for (name, question) in questions {
-            let answer = self.ask(question).await?;
+        for NamedQuestion {
+            name,
+            meta,
+            question,
+        } in questions
+        {
+            let answer = self.ask(question, meta).await?;
             let answer = serde_json::to_value(answer).map_err(|problem| problem.to_string())?;
             responses.insert(name, answer);
         }
@@ -368,16 +388,16 @@ impl Collector {
     }
 
     /// Asks a person to open URLs, and waits until the server reports that all are done.
-    async fn open_urls(self, urls: Vec<(String, Question)>) -> Result<(), String> {
+    async fn open_urls(self, urls: Vec<NamedQuestion>) -> Result<(), String> {
         let mut ids = Vec::new();
         {
             let _turn = self.callbacks.wait_for_turn().await;
-            for (id, question) in urls {
-                match self.ask(question).await? {
+            for url in urls {
+                match self.ask(url.question, url.meta).await? {
                     ClientResult::ElicitResult(result)
                         if result.action == ElicitationAction::Accept =>
                     {
-                        ids.push(id);
+                        ids.push(url.name);
                     }
                     _ => return Err("it requires an address to be opened: declined".to_owned()),
                 }
@@ -387,9 +407,14 @@ impl Collector {
         Ok(())
     }
 
-    async fn ask(&self, question: Question) -> Result<ClientResult, String> {
+    async fn ask(&self, question: Question, meta: JsonObject) -> Result<ClientResult, String> {
         let required = question.name();
         let incoming = Incoming::new(self.server.clone(), self.generation, question);
+        let incoming = Incoming {
+            cause: self.cause,
+            meta,
+            ..incoming
+        };
         let answer = match self.callbacks.callbacks().answer(incoming) {
             Ok(answer) => answer.await,
             Err(declined) => Err(declined),

@@ -5,6 +5,7 @@
 //! batch.
 
 mod batch;
+mod client_settings;
 mod event_loop;
 mod input_rounds;
 mod notifications;
@@ -14,6 +15,7 @@ mod requests;
 pub(super) mod server_requests;
 mod session_check;
 
+pub(crate) use self::client_settings::to_level;
 pub(super) use self::event_loop::Session;
 pub(super) use self::input_rounds::RequiredInput;
 pub(crate) use self::input_rounds::collect_input;

@@ -6,6 +6,7 @@ use mcpvisor_core::{CallId, CredentialRevision, SessionEvidence};
 use rmcp::ErrorData;
 use rmcp::model::ServerResult;
 
+use super::client_settings::ChangeEnd;
 use super::event_loop::Session;
 use super::input_rounds::RequiredInput;
 use super::pending::{InternalFailure, Requester};
@@ -27,6 +28,11 @@ impl<L: Link> Session<'_, L> {
             }
             result => result,
         };
+        let end = match &result {
+            Ok(_) => ChangeEnd::Confirmed,
+            Err(_) => ChangeEnd::Failed,
+        };
+        self.setting_ended(id, end);
         match request.requester {
             Requester::Caller(call) if self.modern.is_some() => {
                 self.on_modern_response(call, result);
@@ -59,6 +65,7 @@ impl<L: Link> Session<'_, L> {
         let Some(request) = self.pending.remove(id) else {
             return;
         };
+        self.setting_ended(id, ChangeEnd::Failed);
         let mut problem = self.task.slot.redact(problem).into_owned();
         // It may quote the unreadable text.
         truncate_text(&mut problem, MAX_FAULT_MESSAGE);
@@ -81,6 +88,7 @@ impl<L: Link> Session<'_, L> {
         let Some(request) = self.pending.remove(id) else {
             return;
         };
+        self.setting_ended(id, ChangeEnd::Failed);
         let message = self.task.slot.redact(failed.message).into_owned();
         if failure == RequestFailure::Denied && self.is_era_change_status(&request, status) {
             let error = ErrorData::invalid_request(message, None);

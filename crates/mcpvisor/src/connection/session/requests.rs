@@ -3,7 +3,9 @@
 use mcpvisor_core::CallId;
 use mcpvisor_core::machine::{Fault, Outcome};
 use mcpvisor_core::retry::RequestFailure;
+use rmcp::model::ClientJsonRpcMessage;
 
+use super::client_settings::ChangeEnd;
 use super::event_loop::Session;
 use super::pending::{InternalFailure, InternalRequest, Requester};
 use crate::api::reply::Failure;
@@ -11,6 +13,7 @@ use crate::connection::faults;
 use crate::link::{Link, ReplyKind, may_call_back};
 use crate::server::actor::now;
 use crate::server::call::Call;
+use crate::server::message::{NotifyFailure, OutgoingNotification};
 
 impl<L: Link> Session<'_, L> {
     pub(super) fn start_call(&mut self, call: Box<Call>) {
@@ -22,8 +25,14 @@ impl<L: Link> Session<'_, L> {
 
     /// Sends a call. The id on the wire is the call's own id or, if it is sent again, a new one.
     pub(crate) fn send_call(&mut self, id: CallId, mut call: Box<Call>) {
-        let reply_kind = call.request.as_ref().map_or(ReplyKind::Any, ReplyKind::of);
+        let reply_kind = match &call.request {
+            // The caller gets the input that the server requires as it is.
+            Some(_) if call.capabilities.is_some() && self.modern.is_some() => ReplyKind::Raw,
+            Some(request) => ReplyKind::of(request),
+            None => ReplyKind::Any,
+        };
         if !self.link.has_capacity() {
+            self.setting_ended(id, ChangeEnd::Failed);
             self.batch
                 .finish_locally(call, Err(Failure::SendBufferFull));
             return self.flush();
@@ -38,6 +47,7 @@ impl<L: Link> Session<'_, L> {
                     .insert(id, reply_kind, position, Requester::Caller(call));
             }
             Err(problem) => {
+                self.setting_ended(id, ChangeEnd::Failed);
                 self.batch
                     .finish_locally(call, Err(Failure::InvalidRequest(problem)));
                 self.flush();
@@ -57,12 +67,28 @@ impl<L: Link> Session<'_, L> {
                     .insert(id, reply_kind, position, Requester::Internal(reply));
             }
             Err(problem) => {
+                self.setting_ended(id, ChangeEnd::Failed);
                 let failure = RequestFailure::NotWritten;
                 let class = faults::request_failure_class(failure, None);
                 let fault = Fault::new(class, self.task.slot.redact(problem));
                 let _ = reply.send(Err(InternalFailure::Failed { failure, fault }));
             }
         }
+    }
+
+    pub(super) fn send_notification(&mut self, notification: OutgoingNotification) {
+        let OutgoingNotification {
+            notification,
+            reply,
+        } = notification;
+        let sent = if self.link.has_capacity() {
+            let message = ClientJsonRpcMessage::notification(notification);
+            let pushed = self.link.push(message).map(drop);
+            pushed.map_err(NotifyFailure::Invalid)
+        } else {
+            Err(NotifyFailure::NotRead)
+        };
+        let _ = reply.send(sent);
     }
 
     /// Cancels a request at the server and answers its caller.
@@ -80,6 +106,14 @@ impl<L: Link> Session<'_, L> {
             return;
         };
         let written = self.link.cancel(id, cancel_reason(&outcome));
+        let is_caller = matches!(request.requester, Requester::Caller(_));
+        self.setting_ended(
+            id,
+            match written && is_caller {
+                true => ChangeEnd::Abandoned,
+                false => ChangeEnd::Failed,
+            },
+        );
         match request.requester {
             Requester::Caller(mut call) => {
                 if written {

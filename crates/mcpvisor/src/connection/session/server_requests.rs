@@ -17,7 +17,8 @@ use rmcp::model::{ClientJsonRpcMessage, ClientResult, ErrorCode, RequestId, Serv
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::event_loop::Session;
-use crate::api::callbacks::{BoundCallbacks, Incoming, Question, not_offered};
+use crate::api::callbacks::{BoundCallbacks, Incoming, Question, not_offered, request_meta};
+use crate::api::request::RequestKey;
 use crate::connection::task::next_output;
 use crate::link::{Link, RejectReason};
 use crate::log_limit::log_limited;
@@ -65,17 +66,21 @@ impl ServerRequests {
         id: RequestId,
         request: ServerRequest,
         callbacks: &BoundCallbacks,
+        cause: Option<RequestKey>,
     ) -> Option<ClientJsonRpcMessage> {
         if self.tasks.len() >= MAX_REQUESTS {
             return Some(refuse(id, too_many_in_total()));
         }
         // A cancelled request counts until its task has ended, so that a server cannot exceed the
         // limit by cancelling at once.
-        let answer = callbacks.answer_now(Incoming::new(
-            self.slot.name().clone(),
-            self.generation,
-            Question::from(request),
-        ));
+        let meta = request_meta(&request);
+        let question = Question::from(request);
+        let incoming = Incoming::new(self.slot.name().clone(), self.generation, question);
+        let answer = callbacks.answer_now(Incoming {
+            cause,
+            meta,
+            ..incoming
+        });
         match answer {
             Ok(answer) => {
                 let request = id.clone();
@@ -123,7 +128,10 @@ impl<L: Link> Session<'_, L> {
         let answer = match request {
             ServerRequest::PingRequest(_) => Some(pong(id)),
             request => match self.route(cause) {
-                Ok(callbacks) => self.server_requests.handle(id, request, &callbacks),
+                Ok(callbacks) => {
+                    let cause = self.cause_key(cause);
+                    self.server_requests.handle(id, request, &callbacks, cause)
+                }
                 Err(declined) => Some(refuse(id, declined)),
             },
         };
@@ -131,6 +139,14 @@ impl<L: Link> Session<'_, L> {
             Some(answer) => drop(self.link.push(answer)),
             None => self.refresh_idle_timers(),
         }
+    }
+
+    /// The call that caused a request, if that is known.
+    fn cause_key(&self, cause: Option<CallId>) -> Option<RequestKey> {
+        let abandoned = &self.server_requests.abandoned;
+        let in_flight = self.pending.calls_by_wire_id().map(|(id, _)| id);
+        let call = request_routing::only_cause(cause, in_flight, abandoned, now())?;
+        self.pending.call(call).map(|call| call.key)
     }
 
     /// The callbacks that answer a request with this cause.
@@ -257,7 +273,7 @@ mod tests {
             let id = RequestId::Number(number);
             let request = ServerRequest::ListRootsRequest(ListRootsRequest::default());
             let runtime = requests.runtime.clone();
-            let refused = requests.handle(id.clone(), request, &runtime);
+            let refused = requests.handle(id.clone(), request, &runtime, None);
             assert_eq!(refused.is_some(), number >= 3, "{number}");
             requests.cancel(&id);
         }

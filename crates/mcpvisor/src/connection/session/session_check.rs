@@ -14,6 +14,7 @@ use mcpvisor_core::{CallId, SessionEvidence};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, PingRequest};
 
+use super::client_settings::ChangeEnd;
 use super::event_loop::Session;
 use super::pending::{InternalFailure, PendingRequest, Requester};
 use crate::api::reply::Failure;
@@ -73,6 +74,7 @@ impl<L: Link> Session<'_, L> {
         let Some(request) = self.pending.remove(id) else {
             return;
         };
+        self.setting_ended(id, ChangeEnd::Failed);
         if self.is_era_change(&request, &error) {
             return self.on_era_change(id, request, error);
         }

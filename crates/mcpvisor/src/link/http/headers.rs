@@ -9,7 +9,7 @@ use mcpvisor_core::CredentialRevision;
 use rmcp::model::{ClientRequest, GetExtensions as _, ProtocolVersion};
 
 use crate::auth::RequestSigner;
-use crate::link::RequestHeaders;
+use crate::link::{RequestHeaders, TOOL_CALL};
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -94,6 +94,15 @@ fn subject_of(request: &ClientRequest) -> Option<&str> {
         ClientRequest::GetTaskRequest(request) => Some(&request.params.task_id),
         ClientRequest::UpdateTaskRequest(request) => Some(&request.params.task_id),
         ClientRequest::CancelTaskRequest(request) => Some(&request.params.task_id),
+        ClientRequest::CustomRequest(request) => {
+            let member = match request.method.as_str() {
+                TOOL_CALL | "prompts/get" => "name",
+                "resources/read" => "uri",
+                "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+                _ => return None,
+            };
+            request.params.as_ref()?.get(member)?.as_str()
+        }
         _ => None,
     }
 }

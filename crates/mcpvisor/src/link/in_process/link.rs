@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Sleep;
 
+use crate::api::raw::typed_request;
 use crate::link::outgoing::{call_id, request_id};
 use crate::link::{DownKind, Inbound, Link, LinkDown, PendingRequests};
 
@@ -120,7 +121,13 @@ impl Link for ChannelLink {
         } else {
             request.take()
         };
-        let sent = sent.ok_or_else(|| "the request was already sent".to_owned())?;
+        let mut sent = sent.ok_or_else(|| "the request was already sent".to_owned())?;
+        // A service of rmcp knows the protocol's methods only as its types.
+        if let ClientRequest::CustomRequest(raw) = &sent
+            && let Ok(typed) = typed_request(raw)
+        {
+            sent = typed;
+        }
         let position = self.pushed;
         let unsent = self.send(ClientJsonRpcMessage::request(sent, request_id(id)));
         if let Some(JsonRpcMessage::Request(unsent)) = unsent {
