@@ -1,6 +1,7 @@
 //! `"scope": "client"`: every client has a connection of its own.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mcpvisor::{
@@ -458,7 +459,7 @@ async fn a_client_sees_the_lists_of_its_own_connection_and_no_other_does() {
     assert_eq!(stations.calls("alices_own")[1], 1);
 }
 
-fn form(message: &str) -> ServerRequest {
+fn form_request(message: &str) -> ServerRequest {
     let params = json!({
         "mode": "form",
         "message": message,
@@ -503,7 +504,7 @@ async fn a_request_of_the_server_reaches_the_client_of_its_connection() {
             continue;
         };
         let who = call.arguments["who"].as_str().unwrap().to_owned();
-        station.control().request(form(&who));
+        station.control().request(form_request(&who));
         expected.insert(format!("{who}: {who}"));
     }
     eventually(DEADLINE, "all are asked", || {
@@ -522,6 +523,43 @@ async fn a_request_of_the_server_reaches_the_client_of_its_connection() {
         .map(|it| it.ambiguous_requests)
         .sum::<u64>();
     assert_eq!(ambiguous, 0);
+}
+
+/// Also while no call is in flight, when a shared connection would ask the runtime.
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_a_client_advertises_its_callbacks_and_asks_no_other() {
+    let stations = keeper();
+    let runtime = fleet([scoped(&stations)]).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let form = Callbacks::new().elicitation_form(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async { Ok(ElicitResult::new(ElicitationAction::Decline)) }
+    });
+    let roots = Callbacks::new().roots(|_| async { Ok(Vec::new()) });
+    let alice = runtime.client("alice").callbacks(form).build();
+    let bob = runtime.client("bob").callbacks(roots).build();
+    let carol = runtime.client("carol").build();
+    for (at, client) in [&alice, &bob, &carol].into_iter().enumerate() {
+        let connection = remember(client).await["connection"].as_u64().unwrap();
+        let station = stations.nth(connection as usize);
+        let offered = &station.record().received("initialize")[0].params["capabilities"];
+        let expected = [
+            json!({ "elicitation": { "form": {} } }),
+            json!({ "roots": {} }),
+            json!({}),
+        ];
+        assert_eq!(*offered, expected[at]);
+        station.control().request(form_request("who?"));
+    }
+    eventually(DEADLINE, "alice is asked", || {
+        asked.load(Ordering::Relaxed) == 1
+    })
+    .await;
+    // The others have answered too, once their connections answer again.
+    remember(&bob).await;
+    remember(&carol).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]
