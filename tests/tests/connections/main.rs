@@ -11,6 +11,7 @@
 mod fleet;
 
 mod client_scope;
+mod idle_clients;
 mod pool;
 mod pool_changes;
 mod pool_kills;

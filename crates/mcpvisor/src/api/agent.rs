@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use mcpvisor_core::{ClientId, ServerInstance};
 use ractor::ActorRef;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::api::callbacks::BoundCallbacks;
 use crate::api::events::EventBus;
@@ -26,7 +26,8 @@ pub(crate) struct Agent {
     pub(crate) callbacks: Option<BoundCallbacks>,
     /// What it sees of the fleet; none for the default client.
     pub(crate) view: Option<Arc<ClientView>>,
-    cancellation: watch::Sender<Cancellations>,
+    cancellation: Mutex<Cancellations>,
+    cancelled: Notify,
     /// The servers that it has subscriptions or a log level at.
     settings_at: Mutex<Vec<Weak<ServerSlot>>>,
     /// Where its notifications are read, once they are.
@@ -75,7 +76,8 @@ impl Agent {
             callbacks,
             view,
             own_slots: Mutex::default(),
-            cancellation: watch::Sender::default(),
+            cancellation: Mutex::default(),
+            cancelled: Notify::new(),
             instances: Mutex::default(),
             settings_at: Mutex::default(),
             notified_by: OnceLock::new(),
@@ -163,26 +165,38 @@ impl Agent {
 
     /// Cancels the requests that are running.
     pub(crate) fn cancel_all(&self) {
-        self.cancellation.send_modify(|it| it.count += 1);
+        lock(&self.cancellation).count += 1;
+        self.cancelled.notify_waiters();
     }
 
     /// Cancels all requests, also future ones.
     pub(crate) fn close(&self) {
-        self.cancellation.send_modify(|it| {
-            it.count += 1;
-            it.closed = true;
-        });
+        {
+            let mut cancellation = lock(&self.cancellation);
+            cancellation.count += 1;
+            cancellation.closed = true;
+        }
+        self.cancelled.notify_waiters();
         let own = std::mem::take(&mut *lock(&self.own_slots));
         drop(own);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.cancellation.borrow().closed
+        lock(&self.cancellation).closed
     }
 
     /// A mark to compare: it differs after every cancellation.
     pub(crate) fn cancellations(&self) -> Cancellations {
-        *self.cancellation.borrow()
+        *lock(&self.cancellation)
+    }
+
+    async fn cancelled_since(&self, begun: Cancellations) {
+        let mut notified = std::pin::pin!(self.cancelled.notified());
+        // Before the check, so that no cancellation after it is missed.
+        notified.as_mut().enable();
+        if self.cancellations() == begun {
+            notified.await;
+        }
     }
 
     /// Runs the work of a request that began at this mark. `None` if the client cancels it.
@@ -199,12 +213,10 @@ impl Agent {
         if let Poll::Ready(done) = futures_util::poll!(&mut work) {
             return Some(done);
         }
-        let mut cancellation = self.cancellation.subscribe();
         tokio::select! {
             // First, so that a cancelled request is not sent when its turn comes.
             biased;
-            // The sender lives in `self`, so this ends only with a cancellation.
-            _ = cancellation.wait_for(|now| *now != begun) => None,
+            () = self.cancelled_since(begun) => None,
             done = work => Some(done),
         }
     }

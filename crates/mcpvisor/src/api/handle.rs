@@ -141,7 +141,7 @@ impl ServerHandle {
     /// The last good catalog of the server, with the filters of its config and of the client
     /// applied. Never waits.
     pub fn catalog(&self) -> Arc<ServerCatalog> {
-        catalog(&self.slot, self.view.as_deref())
+        catalog(&self.present_slot(), self.view.as_deref())
     }
 
     /// Subscribes to changes of the server's [`catalog`](Self::catalog).
@@ -361,8 +361,8 @@ impl ServerHandle {
 fn catalog(slot: &ServerSlot, view: Option<&ClientView>) -> Arc<ServerCatalog> {
     slot.refresh_expired_lists();
     match view {
-        Some(view) => view.server(slot.name()),
-        None => slot.shared.public.load(),
+        Some(view) if !view.shows_fleet() => view.server(slot.name()),
+        _ => slot.shared.public.load(),
     }
 }
 

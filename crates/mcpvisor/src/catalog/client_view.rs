@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use mcpvisor_core::{Filter, ServerName, exposed_name};
 
 use super::changes::CatalogChanges;
@@ -26,7 +26,8 @@ pub(crate) struct ClientView {
     own: Mutex<BTreeMap<ServerName, Arc<ServerView>>>,
     /// Changes of the lists of its own connections so far.
     own_version: AtomicU64,
-    filtered: ArcSwap<Filtered>,
+    /// None before the first read.
+    filtered: ArcSwapOption<Filtered>,
     merger: Arc<CatalogMerger>,
     /// Locked while the catalog is filtered.
     pub(super) filtering: Mutex<()>,
@@ -42,6 +43,13 @@ struct Filtered {
     sources: Vec<Weak<ServerView>>,
 }
 
+impl Filtered {
+    /// Whether it is made from these versions of the fleet's lists and of its own.
+    fn is(&self, version: u64, own_version: u64) -> bool {
+        self.catalog.version == version && self.own_version == own_version
+    }
+}
+
 impl ClientView {
     pub(super) fn new(
         filter: Filter,
@@ -53,24 +61,29 @@ impl ClientView {
             account,
             own: Mutex::default(),
             own_version: AtomicU64::new(0),
-            filtered: ArcSwap::default(),
+            filtered: ArcSwapOption::empty(),
             merger,
             filtering: Mutex::default(),
         }
     }
 
     pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
-        let own = self.own_version.load(Ordering::Acquire);
-        if own == 0 && self.account.is_none() && self.filter.is_open() {
+        if self.shows_fleet() {
             return self.merger.catalog();
         }
+        let own = self.own_version.load(Ordering::Acquire);
         let version = self.merger.version();
-        let filtered = self.filtered.load();
-        if filtered.catalog.version == version && filtered.own_version == own {
-            return Arc::clone(&filtered.catalog);
+        match &*self.filtered.load() {
+            Some(filtered) if filtered.is(version, own) => return Arc::clone(&filtered.catalog),
+            _ => {}
         }
-        drop(filtered);
         self.filter_changed()
+    }
+
+    /// Whether it shows the catalog of the fleet as it is.
+    pub(crate) fn shows_fleet(&self) -> bool {
+        let has_own = self.own_version.load(Ordering::Acquire) > 0;
+        !has_own && self.account.is_none() && self.filter.is_open()
     }
 
     /// What it would see without its filter. Computed anew if it has connections of its own.
@@ -153,8 +166,8 @@ impl ClientView {
             let own = lock(&self.own);
             (own.clone(), self.own_version.load(Ordering::Acquire))
         };
-        let before = self.filtered.load_full();
-        if before.catalog.version == fleet.version && before.own_version == own_version {
+        let before = self.filtered.load_full().unwrap_or_default();
+        if before.is(fleet.version, own_version) {
             return Arc::clone(&before.catalog);
         }
         let sources = self.with_own(&fleet, own);
@@ -169,11 +182,11 @@ impl ClientView {
         };
         catalog.revision += u64::from(!catalog.offers_same(seen));
         let catalog = Arc::new(catalog);
-        self.filtered.store(Arc::new(Filtered {
+        self.filtered.store(Some(Arc::new(Filtered {
             catalog: Arc::clone(&catalog),
             own_version,
             sources: sources.iter().map(Arc::downgrade).collect(),
-        }));
+        })));
         catalog
     }
 

@@ -13,8 +13,8 @@ mod catalog_update;
 pub(crate) mod client_slots;
 mod connection_events;
 pub(crate) mod connection_lock;
-#[cfg(feature = "http")]
 mod connection_place;
+#[cfg(feature = "http")]
 mod credential;
 #[cfg(feature = "http")]
 mod credential_secrets;
