@@ -5,14 +5,14 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use mcpvisor::rmcp::model::LoggingLevel::{Debug, Error};
 use mcpvisor::{
-    Client, NOTIFICATION_BUFFER, Notification, NotificationKind, Notifications, Received, Runtime,
-    Transport,
+    Client, ConnectionScope, NOTIFICATION_BUFFER, Notification, NotificationKind, Notifications,
+    Received, Runtime, Transport,
 };
 use mcpvisor_testkit::stub_server::{StubReply, StubServer, default_reply, event};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::fleet::{DEADLINE, ready_after, secs, server};
+use crate::fleet::{DEADLINE, ready_after, secs, server, settings};
 use crate::peer::{Answer, Peer, plain};
 use crate::started;
 
@@ -261,4 +261,35 @@ async fn what_comes_in_the_response_of_a_call_is_for_its_client_alone() {
     }
     let none = timeout(std::time::Duration::ZERO, of_other.recv()).await;
     assert!(none.is_err(), "{none:?}");
+}
+
+/// Nothing that comes on the connection of one client reaches another.
+#[tokio::test]
+async fn what_comes_on_a_connection_of_one_client_is_for_it_alone() {
+    let peer = Peer::legacy(plain);
+    let settings = settings(|it| it.connections.scope = ConnectionScope::Client);
+    let config = peer.config("a").settings(settings);
+    let runtime = Runtime::builder().server(config).start().await.unwrap();
+    let (_other, mut of_other) = client(&runtime, "other");
+    let (owner, mut of_owner) = client(&runtime, "owner");
+    let a = owner.server("a").unwrap();
+    a.subscribe("a:x").deadline(DEADLINE).await.unwrap();
+    a.set_log_level(Debug).deadline(DEADLINE).await.unwrap();
+    // The last connection is that of the client.
+    send_one_of_each(&peer);
+    let mut read = all(&mut of_owner).await;
+    read.retain(|it| !it.starts_with("list"));
+    assert_eq!(
+        read,
+        ["log debug", "log error", "updated a:x", "com.example/any"]
+    );
+    a.ping().deadline(DEADLINE).await.unwrap();
+    while let Ok(Some(Received::Notification(other))) =
+        timeout(std::time::Duration::ZERO, of_other.recv()).await
+    {
+        assert!(
+            matches!(other.kind, NotificationKind::ListChanged(_)),
+            "{other:?}"
+        );
+    }
 }
