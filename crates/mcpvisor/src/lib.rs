@@ -83,7 +83,7 @@ pub use api::callbacks::{
 };
 pub use api::client::{Client, ClientBuilder};
 pub use api::error::{
-    ArgumentProblem, BusyLimit, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
+    BusyLimit, CallError, ControlError, MissingDriver, NotReady, NotSentReason, SchemaProblem,
     ServerNotReady, StartError, UnknownServer, UnknownTool,
 };
 pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
@@ -101,7 +101,7 @@ pub use catalog::{
     CatalogChanges, Finding, FindingKind, FleetCatalog, FleetTool, ListDiff, ServerCatalog,
     ServerView, TaskSupport, ToolMatch,
 };
-pub use config::{Config, ServerConfig, StartMode, ToolFilter};
+pub use config::{Config, ResultCheck, ServerConfig, StartMode, ToolFilter};
 pub use fleet::ServerChange;
 pub use fleet::reload::{ReloadError, ReloadReport, ServerReload};
 #[cfg(feature = "config-files")]

@@ -4,6 +4,8 @@
 //! at the server.
 
 mod from_result;
+#[cfg(feature = "schema-check")]
+pub(crate) mod result_check;
 mod submission;
 mod tasks;
 mod terms;
@@ -227,6 +229,11 @@ impl Options {
         let terms = Terms::new(&self);
         let tool = self.tool();
         let result = match self.answer(&terms, tool.as_deref()).await? {
+            #[cfg(feature = "schema-check")]
+            Answered::Result(ServerResult::CallToolResult(mut result)) => {
+                terms.check_result(tool.as_deref(), &mut result).await?;
+                ServerResult::CallToolResult(result)
+            }
             Answered::Result(result) => result,
             Answered::Task(state) => {
                 let result = self.await_task(&terms, tool.as_deref(), *state).await?;

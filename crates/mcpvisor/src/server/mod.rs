@@ -3,8 +3,6 @@
 pub(crate) mod active_config;
 pub(crate) mod actor;
 mod approvals;
-#[cfg(feature = "schema-check")]
-pub(crate) mod argument_check;
 pub(crate) mod call;
 pub(crate) mod call_admission;
 mod catalog_owner;
@@ -25,5 +23,7 @@ pub(crate) mod message;
 pub(crate) mod published;
 pub(crate) mod restart_state;
 mod restore;
+#[cfg(feature = "schema-check")]
+pub(crate) mod schema_check;
 pub(crate) mod slot;
 mod status;

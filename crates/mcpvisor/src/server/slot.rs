@@ -58,9 +58,12 @@ pub(crate) struct ServerSlot {
     pub(crate) log_limit: LogLimit,
     /// Limits the size of its messages.
     pub(crate) message_limits: MessageLimits,
-    /// The compiled schemas of its tools.
+    /// The compiled schemas of its tools' arguments.
     #[cfg(feature = "schema-check")]
-    pub(crate) argument_checks: Arc<super::argument_check::ArgumentChecks>,
+    pub(crate) argument_checks: Arc<super::schema_check::SchemaChecks>,
+    /// The same of their results.
+    #[cfg(feature = "schema-check")]
+    pub(crate) result_checks: Arc<super::schema_check::SchemaChecks>,
     /// The last known catalog, on disk.
     pub(super) catalog_cache: Arc<CatalogCache>,
     /// Writes of the era cache that are under way.
@@ -122,6 +125,8 @@ impl ServerSlot {
             message_limits: MessageLimits::new(messages),
             #[cfg(feature = "schema-check")]
             argument_checks: Arc::default(),
+            #[cfg(feature = "schema-check")]
+            result_checks: Arc::default(),
             catalog_cache: Arc::new(CatalogCache::new(name.clone(), host.state.clone())),
             era_writes: EraWriteQueue::default(),
             pins: Arc::new(PinStore::new(name, host.state.clone())),

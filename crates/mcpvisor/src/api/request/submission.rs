@@ -149,10 +149,11 @@ pub(super) async fn check_arguments(
     let Some(tool) = catalog.tool(&call.params.name) else {
         return Ok(());
     };
-    let arguments = call.params.arguments.as_ref();
+    let arguments = call.params.arguments.clone().unwrap_or_default();
+    let arguments = Arc::new(serde_json::Value::Object(arguments));
     let checked = slot
         .argument_checks
-        .check(&tool.name, &tool.input_schema, arguments);
+        .check(&tool.name, &tool.input_schema, &arguments);
     match tokio::time::timeout_at(due.into(), checked).await {
         Ok(problems) if problems.is_empty() => Ok(()),
         Ok(problems) => Err(Failure::InvalidArguments(problems)),

@@ -112,7 +112,10 @@ impl Options {
             self.task = self.wanted_task(&terms, tool, &options).await?;
         }
         let state = match self.answer(&terms, tool.as_deref()).await? {
-            Answered::Result(ServerResult::CallToolResult(result)) => {
+            #[cfg_attr(not(feature = "schema-check"), expect(unused_mut))]
+            Answered::Result(ServerResult::CallToolResult(mut result)) => {
+                #[cfg(feature = "schema-check")]
+                terms.check_result(tool.as_deref(), &mut result).await?;
                 return Ok(TaskStart::Answered(result));
             }
             Answered::Result(_) => {

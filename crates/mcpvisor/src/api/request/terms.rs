@@ -4,10 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::ClientId;
+#[cfg(feature = "schema-check")]
+use rmcp::model::CallToolResult;
 
+#[cfg(feature = "schema-check")]
+use super::result_check;
 use super::{MAX_DEADLINE, Options};
 use crate::api::error::{CallError, RequestContext};
 use crate::api::reply::Failure;
+#[cfg(feature = "schema-check")]
+use crate::config::ResultCheck;
 use crate::server::active_config::ActiveConfig;
 use crate::server::actor::now;
 use crate::server::slot::ServerSlot;
@@ -40,6 +46,25 @@ impl Terms {
             deadline,
             idle,
             due: now() + deadline.min(MAX_DEADLINE),
+        }
+    }
+
+    /// Checks the result of a tool, if the config says so.
+    #[cfg(feature = "schema-check")]
+    pub(super) async fn check_result(
+        &self,
+        tool: Option<&str>,
+        result: &mut CallToolResult,
+    ) -> Result<(), CallError> {
+        match (self.config.check_results, tool) {
+            (ResultCheck::Off, _) | (_, None) => Ok(()),
+            // Boxed, to keep the future of an unchecked call small.
+            (mode, Some(tool)) => {
+                Box::pin(result_check::check(
+                    &self.slot, mode, tool, result, self.due,
+                ))
+                .await
+            }
         }
     }
 

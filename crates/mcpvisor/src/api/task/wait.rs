@@ -23,6 +23,8 @@ use super::state::{TaskInfo, TaskState};
 use crate::api::agent::Cancellations;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::error::{CallError, NotSentReason};
+#[cfg(feature = "schema-check")]
+use crate::api::request::result_check;
 use crate::api::request::{MAX_DEADLINE, Request};
 use crate::connection::collect_input;
 use crate::link::TASK_RESULT;
@@ -194,7 +196,10 @@ impl TaskWait {
                 _ => None,
             };
             if let Some(result) = result {
-                return self.result(result);
+                let result = self.result(result)?;
+                #[cfg(feature = "schema-check")]
+                let result = self.checked(result).await?;
+                return Ok(result);
             }
             let delay = task_polling::delay(interval, polls, 0);
             polls = polls.saturating_add(1);
@@ -309,6 +314,17 @@ impl TaskWait {
                 error,
             }),
         }
+    }
+
+    /// Checks the result, if the config says so and the tool is known.
+    #[cfg(feature = "schema-check")]
+    async fn checked(&self, mut result: CallToolResult) -> Result<CallToolResult, CallError> {
+        if let Some(tool) = &self.task.tool {
+            let slot = &self.task.server.slot;
+            let mode = slot.config().check_results;
+            result_check::check(slot, mode, tool, &mut result, self.terms.due).await?;
+        }
+        Ok(result)
     }
 
     async fn pause(&self, delay: Duration) -> Result<(), CallError> {
@@ -464,6 +480,7 @@ pub(crate) fn is_final(outcome: &Result<CallToolResult, CallError>) -> bool {
             error,
             CallError::Answered { .. }
                 | CallError::Unreadable { .. }
+                | CallError::InvalidResult { .. }
                 | CallError::TaskUnknown { .. }
                 | CallError::TaskCancelled { .. }
         ),
