@@ -40,6 +40,7 @@ mod link;
 mod log_limit;
 mod message_timer;
 mod mutex;
+mod saved_content;
 #[cfg_attr(
     not(feature = "stdio"),
     allow(dead_code, reason = "servers in this process have no secrets")
@@ -111,6 +112,7 @@ pub use fleet::{CloseOutcome, ServerClosed, ShutdownReport};
 #[doc(hidden)]
 pub use link::http::NameLookup;
 pub use link::in_process::ServerEnd;
+pub use saved_content::{ContentFolder, FileContent, SaveError, SavedContent};
 #[doc(hidden)]
 pub use state::file_ops::FileHook;
 pub use state::pins::{DefinitionChange, HeldReason, HeldTool};

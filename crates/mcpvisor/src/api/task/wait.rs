@@ -29,6 +29,7 @@ use crate::api::request::{MAX_DEADLINE, Request};
 use crate::connection::collect_input;
 use crate::link::TASK_RESULT;
 use crate::server::actor::now;
+use crate::unknown_fields;
 
 /// Inputs that one task may require.
 const MAX_INPUTS: usize = 64;
@@ -306,7 +307,7 @@ impl TaskWait {
 
     fn result(&self, outcome: Outcome) -> Result<CallToolResult, CallError> {
         match outcome {
-            Ok(result) => serde_json::from_value(Value::Object(result))
+            Ok(result) => unknown_fields::from_value(Value::Object(result))
                 .map_err(|problem| self.unreadable(problem.to_string())),
             Err(error) => Err(CallError::Answered {
                 server: self.task.server.name().clone(),
