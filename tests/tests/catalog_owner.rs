@@ -19,7 +19,8 @@ use mcpvisor::auth::mcpvisor_auth::store::{CredentialStore, FileStore};
 use mcpvisor::auth::{AuthConfig, StoreChoice};
 use mcpvisor::rmcp::model::ProtocolVersion;
 use mcpvisor::{
-    Config, HttpEndpoint, Runtime, ServerConfig, ServerHandle, StartMode, StateName, Transport,
+    Client, Config, ConnectionScope, HttpEndpoint, Runtime, ServerConfig, ServerHandle, StartMode,
+    StateName, Transport,
 };
 use mcpvisor_files::state_dir::StateDir;
 use mcpvisor_testkit::stub_server::{StubReply, StubRequest, StubServer, default_reply};
@@ -285,5 +286,48 @@ async fn a_reload_to_another_account_drops_the_lists_of_the_first() {
     assert_eq!(tools(&runtime), [""; 0]);
     release.send(true).unwrap();
     until("the list of the second", || tools(&runtime) == ["of-t2"]).await;
+    runtime.shutdown(LONG).await;
+}
+
+/// One server, one connection for each client.
+#[tokio::test]
+async fn clients_of_two_accounts_use_and_see_their_own() {
+    let folder = Folder::new("clients");
+    let server = StubServer::start(by_token).await;
+    for (account, token) in [("", "t0"), ("one", "t1"), ("two", "t2")] {
+        folder.log_in(&server, account, token, &["read"]).await;
+    }
+    let endpoint = Transport::http(server.url()).auth(AuthConfig::default());
+    let config = Config::new()
+        .server(web(endpoint).scope(ConnectionScope::Client))
+        .state_dir(&folder.0)
+        .auth_store(StoreChoice::File);
+    let runtime = Runtime::builder().config(config).start().await.unwrap();
+    runtime.ready(LONG).await.unwrap();
+    assert_eq!(tools(&runtime), ["of-t0"]);
+    let seen = |client: &Client| {
+        let catalog = client.catalog();
+        let names = catalog.tools().map(|tool| tool.name().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let plain = runtime.client("plain").build();
+    let one = runtime.client("a").account("one").build();
+    let two = runtime.client("b").account("two").build();
+    assert_eq!(seen(&plain), ["of-t0"]);
+    assert_eq!(seen(&one), [""; 0], "the lists of another account");
+    for (client, tool) in [(&plain, "of-t0"), (&one, "of-t1"), (&two, "of-t2")] {
+        let listed = client
+            .server("web")
+            .unwrap()
+            .list_tools(None)
+            .await
+            .unwrap();
+        assert_eq!(listed.tools[0].name, tool);
+        until("the own lists", || seen(client) == [tool]).await;
+    }
+    // The second client of an account sees its lists before it connects.
+    let other = runtime.client("c").account("two").build();
+    other.server("web").unwrap().ping().await.unwrap();
+    until("the lists of the account", || seen(&other) == ["of-t2"]).await;
     runtime.shutdown(LONG).await;
 }

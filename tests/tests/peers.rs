@@ -12,15 +12,20 @@
 mod fleet;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fleet::*;
-use mcpvisor::{CallError, Runtime, ServerHandle, ServerSettings, StdioCommand, Transport};
+use mcpvisor::for_model::ModelText;
+use mcpvisor::{
+    CallError, Callbacks, Client, ConnectionScope, Runtime, ServerHandle, ServerSettings,
+    StdioCommand, Transport,
+};
 use mcpvisor_testkit::processes::{self, MARKER, Marker};
 use mcpvisor_testkit::{eventually, eventually_in};
-use rmcp::model::{CallToolResult, ProtocolVersion};
+use rmcp::model::{CallToolResult, ElicitResult, ElicitationAction, ProtocolVersion};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Barrier, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -51,6 +56,16 @@ impl Peers {
     fn everything(&self, marker: &Marker) -> StdioCommand {
         let command = Transport::stdio("node").arg(self.script()).arg("stdio");
         command.env(MARKER, marker.value())
+    }
+
+    /// npm's `server-memory`, which keeps what it remembers in a file.
+    fn memory(&self, marker: &Marker, file: &str) -> StdioCommand {
+        let package = "node_modules/@modelcontextprotocol/server-memory";
+        let script = self.0.join(package).join("dist/index.js");
+        let command = Transport::stdio("node").arg(script);
+        command
+            .env(MARKER, marker.value())
+            .env("MEMORY_FILE_PATH", file)
     }
 
     fn time(&self, marker: &Marker) -> StdioCommand {
@@ -380,4 +395,124 @@ async fn everything_runs_a_task_and_asks_for_what_it_needs() {
     let error = peer.task("nowhere").status().await.unwrap_err();
     assert!(matches!(error, CallError::TaskUnknown { .. }), "{error}");
     ends(runtime, &marker).await;
+}
+
+/// Every agent has a process and a file of its own, across kills and sleeps.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_of_a_server_with_memory_do_not_see_each_other_s_entities() {
+    const AGENTS: usize = 6;
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("memory");
+    let folder = std::env::temp_dir().join(format!("mcpvisor-memory-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("${MCPVISOR_CLIENT}.json");
+    let command = peers.memory(&marker, file.to_str().unwrap());
+    let mut config = server("memory", command).settings(eager());
+    config = config.scope(ConnectionScope::Client).max_connections(3);
+    config.settings.timeouts.connect = START;
+    let runtime = Runtime::builder().server(config).start().await.unwrap();
+    let agents: Vec<Client> = (0..AGENTS)
+        .map(|agent| runtime.client(format!("agent {agent}")).build())
+        .collect();
+    for round in 0..4 {
+        let mut calls = JoinSet::new();
+        for agent in agents.clone() {
+            calls.spawn(async move { remember(&agent, round).await });
+        }
+        while let Some(call) = calls.join_next().await {
+            call.unwrap();
+        }
+        marker.kill_all();
+    }
+    runtime.shutdown(secs(30)).await;
+    eventually(DEADLINE, "no process is left", || {
+        marker.processes().is_empty()
+    })
+    .await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Adds an entity, and checks that the graph has those of this agent alone.
+async fn remember(agent: &Client, round: usize) {
+    let entity = json!({
+        "name": format!("{} in round {round}", agent.name()),
+        "entityType": "test", "observations": [],
+    });
+    let call = |tool: &str, arguments: Value| {
+        let handle = agent.server("memory").unwrap();
+        let tool = tool.to_owned();
+        async move {
+            loop {
+                let call = handle.call_tool(tool.clone(), arguments.clone());
+                match call.deadline(START).await {
+                    Ok(result) => return result,
+                    // Its process was killed. An entity that exists is not added again.
+                    Err(CallError::OutcomeUnknown { .. } | CallError::NotSent { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    };
+    call("create_entities", json!({ "entities": [entity] })).await;
+    let graph = call("read_graph", json!({})).await;
+    let graph = graph.structured_content.unwrap();
+    let names = graph["entities"].as_array().unwrap().iter();
+    let names: Vec<&str> = names.map(|it| it["name"].as_str().unwrap()).collect();
+    let expected = (0..=round).map(|round| format!("{} in round {round}", agent.name()));
+    assert_eq!(names, expected.collect::<Vec<_>>());
+}
+
+/// Figure 32 over stdio: a connection for each agent, since a request over stdio does not name its
+/// call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_agents_with_connections_of_their_own_are_asked_their_own_questions() {
+    const AGENTS: usize = 50;
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("own-questions");
+    let mut config = server("peer", peers.everything(&marker)).prefer_older_protocol(true);
+    config = config
+        .scope(ConnectionScope::Client)
+        .max_connections(AGENTS + 1);
+    config.settings.timeouts.connect = START;
+    let runtime = Runtime::builder().server(config).start().await.unwrap();
+    runtime.ready(START).await.unwrap();
+    // All questions are open at once before the first one is answered.
+    let together = Arc::new(Barrier::new(AGENTS));
+    let mut calls = JoinSet::new();
+    for agent in 0..AGENTS {
+        let together = Arc::clone(&together);
+        let answers = Callbacks::new().elicitation_form(move |_| {
+            let together = Arc::clone(&together);
+            async move {
+                together.wait().await;
+                let content = json!({ "name": format!("agent-{agent}-") });
+                Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
+            }
+        });
+        let client = runtime.client(format!("agent {agent}")).callbacks(answers);
+        let handle = client.build().server("peer").unwrap();
+        calls.spawn(async move {
+            let call = handle.call_tool("trigger-elicitation-request", json!({}));
+            (agent, call.deadline(START).await.model_text())
+        });
+    }
+    while let Some(call) = calls.join_next().await {
+        let (agent, text) = call.unwrap();
+        assert!(text.contains(&format!("agent-{agent}-")), "{agent}: {text}");
+    }
+    let ambiguous: u64 = runtime
+        .status()
+        .iter()
+        .map(|it| it.ambiguous_requests)
+        .sum();
+    assert_eq!(ambiguous, 0);
+    runtime.shutdown(secs(30)).await;
+    eventually(DEADLINE, "no process is left", || {
+        marker.processes().is_empty()
+    })
+    .await;
 }

@@ -72,7 +72,7 @@ pub(crate) async fn with<T>(
 }
 
 /// Runs a command on a fleet whose servers are started once: the user reads why one failed, and runs
-/// the command again.
+/// the command again. It needs one instance of each server.
 pub(crate) async fn with_callbacks<T>(
     mut config: Config,
     invocation: &Invocation<'_>,
@@ -81,13 +81,31 @@ pub(crate) async fn with_callbacks<T>(
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     for server in &mut config.servers {
+        server.settings.connections.instances = 1;
+    }
+    start_once(&mut config);
+    run(config, invocation, callbacks, interrupted, command).await
+}
+
+/// Runs a command on a fleet in which every instance of every server is started once.
+pub(crate) async fn with_all_instances<T>(
+    mut config: Config,
+    invocation: &Invocation<'_>,
+    command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    start_once(&mut config);
+    let (callbacks, interrupted) = (Callbacks::new(), Failure::interrupted);
+    run(config, invocation, callbacks, interrupted, command).await
+}
+
+fn start_once(config: &mut Config) {
+    for server in &mut config.servers {
         let budget = &mut server.settings.budget;
         budget.attempts = 1;
         budget.within = NO_PROBE;
         (budget.first_probe, budget.max_probe) = (NO_PROBE, NO_PROBE);
         budget.wake_on_call = false;
     }
-    run(config, invocation, callbacks, interrupted, command).await
 }
 
 /// Runs a long-lived command on a fleet that is supervised as configured.

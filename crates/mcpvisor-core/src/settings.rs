@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::policy::connection_places::{DEFAULT_MAX_CONNECTIONS, MAX_CONNECTIONS};
+use crate::policy::instance_choice::MAX_INSTANCES;
 use crate::policy::retry::MAX_RETRY_AFTER;
 
 /// The longest accepted duration. A year is longer than any useful wait, and adding it to a clock never
@@ -34,7 +36,67 @@ pub struct ServerSettings {
     pub messages: MessageSettings,
     /// When an unused server has no connection.
     pub rest: RestSettings,
+    /// How many connections the server has, and which calls use which.
+    pub connections: ConnectionSettings,
 }
+
+/// How many connections a server has, and which calls use which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionSettings {
+    /// The instances of the server, which share its calls: [`crate::policy::instance_choice`].
+    pub instances: usize,
+    /// A client stays on one instance.
+    pub affinity: bool,
+    /// Which clients share a connection.
+    pub scope: ConnectionScope,
+    /// The connections at once, if each client has its own:
+    /// [`crate::policy::connection_places`].
+    pub max_connections: usize,
+}
+
+/// Which clients share the connections of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum ConnectionScope {
+    /// All clients share them.
+    #[default]
+    Shared,
+    /// Each client has its own.
+    Client,
+}
+
+impl Default for ConnectionSettings {
+    fn default() -> Self {
+        Self {
+            instances: 1,
+            affinity: false,
+            scope: ConnectionScope::Shared,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+        }
+    }
+}
+
+impl ConnectionSettings {
+    fn validate(&self) -> Result<(), InvalidSetting> {
+        let check = InvalidSetting::unless;
+        let instances = (1..=MAX_INSTANCES).contains(&self.instances);
+        check(instances, "instances", "must be between 1 and 64")?;
+        let max = (1..=MAX_CONNECTIONS).contains(&self.max_connections);
+        check(max, "maxConnections", "must be between 1 and 10000")?;
+        let pooled = self.instances > 1 && self.scope == ConnectionScope::Client;
+        let shared =
+            "must be 1 with \"scope\": \"client\", where each client has an instance of its own";
+        check(!pooled, "instances", shared)
+    }
+
+    /// Whether each client has a connection of its own.
+    pub fn is_per_client(&self) -> bool {
+        self.scope == ConnectionScope::Client
+    }
+}
+
+/// How long an unused connection of one client stays open unless `sleepAfter` is set.
+pub const CLIENT_SLEEP_AFTER: Duration = Duration::from_secs(5 * 60);
 
 /// When an unused server has no connection.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -437,6 +499,7 @@ impl ServerSettings {
         least_1("limits.pages", self.listing.max_pages > 0)?;
         least_1("limits.items", self.listing.max_items > 0)?;
         self.messages.validate()?;
+        self.connections.validate()?;
         let mut durations = self.durations().into_iter();
         durations.try_for_each(|(name, duration)| InvalidSetting::unless_short(name, duration))
     }

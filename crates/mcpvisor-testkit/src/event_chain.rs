@@ -1,5 +1,6 @@
-//! Follows the events of a runtime and reports violations: a gap in the chain of a server's states,
-//! an undocumented transition, a generation that decreases, a version out of order.
+//! Follows the events of a runtime and reports violations: a gap in the chain of the states of a
+//! server or of one of its instances, an undocumented transition, a generation that decreases, a
+//! version out of order.
 //!
 //! It knows only the documented table of transitions, nothing of the runtime's internals.
 
@@ -39,8 +40,8 @@ impl From<&EventKind> for Fact {
             },
             EventKind::AttemptFailed { .. } => Self::AttemptFailed,
             EventKind::ActorRestarted { .. } => Self::Restarted,
-            EventKind::Added => Self::Added,
-            EventKind::Removed => Self::Removed,
+            EventKind::Added | EventKind::InstanceAdded => Self::Added,
+            EventKind::Removed | EventKind::InstanceRemoved => Self::Removed,
             _ => Self::Other,
         }
     }
@@ -128,10 +129,13 @@ struct Chain {
     added: bool,
 }
 
+/// A server and the number of one of its instances.
+type ChainId = (ServerName, u32);
+
 /// The chains of all servers of a runtime.
 #[derive(Debug, Clone, Default)]
 pub struct EventChains {
-    chains: BTreeMap<ServerName, Chain>,
+    chains: BTreeMap<ChainId, Chain>,
     /// The last version; `None` before the first event.
     version: Option<u64>,
     violations: Vec<Violation>,
@@ -140,11 +144,17 @@ pub struct EventChains {
 impl EventChains {
     /// Chains with these initial states, such as those that `status()` shows after the start.
     pub fn new(first: impl IntoIterator<Item = (ServerName, StateName)>) -> Self {
+        Self::of_instances(first.into_iter().map(|(name, state)| (name, 0, state)))
+    }
+
+    /// The same with the numbers of instances.
+    pub fn of_instances(first: impl IntoIterator<Item = (ServerName, u32, StateName)>) -> Self {
         let chain = |state| Chain {
             state: Some(state),
             ..Chain::default()
         };
-        let chains = first.into_iter().map(|(name, state)| (name, chain(state)));
+        let first = first.into_iter();
+        let chains = first.map(|(name, instance, state)| ((name, instance), chain(state)));
         Self {
             chains: chains.collect(),
             ..Self::default()
@@ -154,12 +164,8 @@ impl EventChains {
     /// Checks the next event.
     pub fn observe(&mut self, event: &Event) {
         let fact = Fact::from(&event.kind);
-        self.take(
-            event.version,
-            event.server.as_ref(),
-            event.generation,
-            &fact,
-        );
+        let source = event.server.clone().map(|server| (server, event.instance));
+        self.take(event.version, source, event.generation, &fact);
     }
 
     /// The reader lagged and missed events. Gaps from this are not reported as violations.
@@ -175,7 +181,7 @@ impl EventChains {
     pub fn take(
         &mut self,
         version: u64,
-        server: Option<&ServerName>,
+        source: Option<(ServerName, u32)>,
         generation: Generation,
         fact: &Fact,
     ) {
@@ -186,10 +192,10 @@ impl EventChains {
             wrong.push(ViolationKind::Version { after });
         }
         self.version = Some(version);
-        if let Some(server) = server {
-            self.follow(server, generation, fact, &mut wrong);
+        if let Some(source) = &source {
+            self.follow(source, generation, fact, &mut wrong);
         }
-        let server = server.cloned();
+        let server = source.map(|(server, _)| server);
         self.violations
             .extend(wrong.into_iter().map(|what| Violation {
                 version,
@@ -200,7 +206,7 @@ impl EventChains {
 
     fn follow(
         &mut self,
-        server: &ServerName,
+        source: &ChainId,
         generation: Generation,
         fact: &Fact,
         wrong: &mut Vec<ViolationKind>,
@@ -214,12 +220,12 @@ impl EventChains {
                 added: true,
                 ..Chain::default()
             };
-            if self.chains.insert(server.clone(), chain).is_some() {
+            if self.chains.insert(source.clone(), chain).is_some() {
                 wrong.push(ViolationKind::Membership);
             }
             return;
         }
-        let Some(chain) = self.chains.get_mut(server) else {
+        let Some(chain) = self.chains.get_mut(source) else {
             wrong.push(ViolationKind::Membership);
             return;
         };
@@ -238,7 +244,7 @@ impl EventChains {
                 {
                     wrong.push(ViolationKind::RemovedIn(state));
                 }
-                self.chains.remove(server);
+                self.chains.remove(source);
             }
             Fact::Added | Fact::Other => {}
         }
@@ -247,7 +253,7 @@ impl EventChains {
     /// Compares the ends of the chains with the status, once the runtime is quiet.
     pub fn finish(&mut self, status: &[ServerStatus]) {
         for shown in status {
-            let chain = self.chains.get(&shown.name);
+            let chain = self.chains.get(&(shown.name.clone(), shown.instance));
             let Some(chain) = chain.and_then(|chain| chain.state) else {
                 continue;
             };
@@ -393,7 +399,7 @@ mod tests {
         let mut chains = EventChains::new([(name(), Connecting)]);
         for (version, (generation, fact)) in (1..).zip(facts) {
             let generation = Generation::from(*generation);
-            chains.take(version, Some(&name()), generation, fact);
+            chains.take(version, Some((name(), 0)), generation, fact);
         }
         let found = chains.violations().iter();
         found.map(|violation| violation.what.clone()).collect()
@@ -504,7 +510,7 @@ mod tests {
         let mut chains = EventChains::new([(name(), Connecting)]);
         chains.missed();
         let fact = changed(Reconnecting, Connected);
-        chains.take(9, Some(&name()), Generation::from(4), &fact);
+        chains.take(9, Some((name(), 0)), Generation::from(4), &fact);
         assert_eq!(chains.violations(), []);
     }
 }

@@ -56,6 +56,7 @@ mod unknown_fields;
 
 pub use mcpvisor_core::machine::{Action, Fault, FaultClass};
 pub use mcpvisor_core::settings;
+pub use mcpvisor_core::settings::ConnectionScope;
 pub use mcpvisor_core::{
     ClientId, Generation, GovernorSettings, InvalidServerName, InvalidSetting, Known, ListKind,
     Priority, RESERVED_SERVER_NAME, RetryPolicy, ServerName, ServerSettings, StateName, Suspicion,

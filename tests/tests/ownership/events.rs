@@ -19,7 +19,7 @@ use crate::fleet::{
 /// The chains of a fleet, starting from its current status.
 fn chains(runtime: &Runtime) -> EventChains {
     let status = runtime.status().into_iter();
-    EventChains::new(status.map(|status| (status.name, status.state)))
+    EventChains::of_instances(status.map(|it| (it.name, it.instance, it.state)))
 }
 
 /// Checks the events so far.

@@ -78,8 +78,11 @@ pub(super) async fn run(
 
 /// Held-back tools are in no list, so a warning says where they are.
 fn warn_of_held_tools(runtime: &Runtime, output: &Output) {
-    for status in runtime.status() {
-        let name = status.name.as_str();
+    for name in runtime.servers() {
+        let Ok(server) = runtime.server(&name) else {
+            continue;
+        };
+        let (name, status) = (name.as_str(), server.status());
         if let Some(held) = server_notes::held_tools(name, status.held) {
             output.warning(&format!("{name}: {}", held.into_sentence()));
         }

@@ -23,7 +23,7 @@ pub(super) async fn run(invocation: &Invocation<'_>) -> Result<Exit, Failure> {
     fleet::warn(&config, output);
     let unusable = config.unusable_servers();
     let until = deadline.ready_until(&config);
-    fleet::with(config, invocation, async |runtime| {
+    fleet::with_all_instances(config, invocation, async |runtime| {
         let mut servers = settled(runtime, until).await?;
         servers.extend(unusable);
         let servers: Vec<ServerStatus> = servers.into_iter().map(final_status).collect();
@@ -38,6 +38,8 @@ async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>,
         let server = runtime.server(name.as_str()).map_err(Failure::unexpected)?;
         fleet::settled(&server, &ListKind::ALL, until).await;
     }
+    // The further instances of pools.
+    runtime.settled(until.duration_since(Instant::now())).await;
     Ok(runtime.status())
 }
 
@@ -71,7 +73,7 @@ fn render(servers: &[ServerStatus], within: &str) -> String {
 fn row(status: &ServerStatus, within: &str) -> [String; 9] {
     let server = status.server.as_ref();
     [
-        status.name.to_string(),
+        server_notes::instance_name(status),
         status.state.to_string(),
         status.generation.to_string(),
         count(status.tools, status.list(ListKind::Tools)),
@@ -104,11 +106,15 @@ fn note(status: &ServerStatus, within: &str) -> String {
         _ => None,
     };
     let strays = server_notes::stray_lines(status).filter(|_| status.state != StateName::Connected);
+    let ambiguous = server_notes::ambiguous_requests(status);
     let name = status.name.as_str();
     let unsaved = server_notes::unsaved_login(status).map(Note::into_sentence);
     let held = server_notes::held_tools(name, status.held).map(Note::into_sentence);
     let findings = server_notes::findings(name, status.findings).map(Note::into_sentence);
-    let problems: Vec<String> = [late, fault, strays].into_iter().flatten().collect();
+    let problems: Vec<String> = [late, fault, strays, ambiguous]
+        .into_iter()
+        .flatten()
+        .collect();
     let problems = Some(problems.join("; ")).filter(|problems| !problems.is_empty());
     let action = status_action(status);
     join_sentences([problems, action, unsaved, held, findings])

@@ -76,10 +76,10 @@ async fn print_changes(
     }
 }
 
-/// Prints changed statuses, and remembers the last one of each server.
+/// Prints changed statuses, and remembers the last one of each instance.
 struct ChangePrinter<'o> {
     output: &'o Output,
-    last: BTreeMap<String, Value>,
+    last: BTreeMap<(String, u32), Value>,
 }
 
 impl ChangePrinter<'_> {
@@ -98,7 +98,8 @@ impl ChangePrinter<'_> {
         for field in ["since", "retry_in_ms", "in_flight"] {
             value[field] = Value::Null;
         }
-        let last = self.last.insert(status.name.to_string(), value.clone());
+        let key = (status.name.to_string(), status.instance);
+        let last = self.last.insert(key, value.clone());
         if last.is_some_and(|last| last == value) {
             return Ok(true);
         }
@@ -111,10 +112,9 @@ impl ChangePrinter<'_> {
 /// The status of the server that an event changed, with the state of the event: the server may have
 /// another state by now, which has its own event.
 fn changed_status(runtime: &Runtime, event: &Event) -> Option<ServerStatus> {
-    let mut status = runtime
-        .server(event.server.as_ref()?.as_str())
-        .ok()?
-        .status();
+    let server = event.server.as_ref()?;
+    let is_it = |it: &ServerStatus| it.name == *server && it.instance == event.instance;
+    let mut status = runtime.status().into_iter().find(is_it)?;
     match &event.kind {
         EventKind::StateChanged { to, fault, .. } => {
             if status.state != *to {
@@ -131,7 +131,8 @@ fn changed_status(runtime: &Runtime, event: &Event) -> Option<ServerStatus> {
         | EventKind::ActorRestarted { .. }
         | EventKind::LoginUnsaved(_)
         | EventKind::LoginSaved
-        | EventKind::Added => Some(status),
+        | EventKind::Added
+        | EventKind::InstanceAdded => Some(status),
         _ => None,
     }
 }

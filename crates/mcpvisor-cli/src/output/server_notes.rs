@@ -1,11 +1,37 @@
 //! Notes on a server beside its state: stray output, unsaved logins, held-back tools, findings.
 
-use mcpvisor::{ListKind, ServerHandle, ServerStatus, StateName};
+use mcpvisor::{Event, ListKind, ServerHandle, ServerStatus, StateName};
 
 use super::{action_text, suggest_command};
 
 /// Lines of stderr in a message.
 const MAX_STDERR_LINES: usize = 5;
+
+/// The name of a server, with the number of a further instance, and its client: `files#3 (planner)`.
+pub(crate) fn instance_name(status: &ServerStatus) -> String {
+    numbered(
+        status.name.as_str(),
+        status.instance,
+        status.client.as_deref(),
+    )
+}
+
+/// The same for the source of an event; empty for an event of the fleet.
+pub(crate) fn event_source(event: &Event) -> String {
+    let name = event.server.as_ref().map(|server| server.as_str());
+    name.map_or_else(String::new, |name| {
+        numbered(name, event.instance, event.client.as_deref())
+    })
+}
+
+fn numbered(name: &str, instance: u32, client: Option<&str>) -> String {
+    let number = match instance {
+        0 => String::new(),
+        number => format!("#{number}"),
+    };
+    let client = client.map_or_else(String::new, |client| format!(" ({client})"));
+    format!("{name}{number}{client}")
+}
 
 /// A server that wrote to stdout something else than messages.
 pub(crate) fn stray_lines(status: &ServerStatus) -> Option<String> {
@@ -54,6 +80,18 @@ pub(crate) fn unsaved_login(status: &ServerStatus) -> Option<Note> {
         text: format!("the renewed login could not be saved ({})", unsaved.problem),
         action: action_text(status.name.as_str(), &unsaved.action),
     })
+}
+
+/// Requests of the server that were declined because several clients may have caused them. The action
+/// of the status says what to do.
+pub(crate) fn ambiguous_requests(status: &ServerStatus) -> Option<String> {
+    let requests = match status.ambiguous_requests {
+        0 => return None,
+        1 => "1 request of the server was".to_owned(),
+        count => format!("{count} requests of the server were"),
+    };
+    let why = "calls of several clients may have caused it";
+    Some(format!("{requests} declined, because {why}"))
 }
 
 /// Tools that wait for approval.

@@ -19,7 +19,7 @@ use super::terminal::TerminalGuard;
 use super::view;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::ColorMode;
+use crate::output::{ColorMode, server_notes};
 
 /// The time between frames; countdowns need redraws.
 const FRAME: Duration = Duration::from_millis(100);
@@ -171,8 +171,11 @@ impl LiveScreen {
 
     /// Loads what the detail view shows beyond the status.
     fn load_detail(&mut self) {
-        let row = self.model.current();
-        let Some(server) = row.and_then(|row| self.runtime.server(row.name.as_str()).ok()) else {
+        let row = self.model.current().cloned();
+        let Some(server) = row
+            .as_ref()
+            .and_then(|row| self.runtime.server(row.name.as_str()).ok())
+        else {
             return;
         };
         let catalog = server.catalog();
@@ -181,17 +184,19 @@ impl LiveScreen {
             .iter()
             .map(|tool| tool.name.to_string())
             .collect();
-        self.model.stderr = server.stderr_tail();
+        // The handle is that of the first instance.
+        let is_first = row.is_some_and(|row| row.instance == server.status().instance);
+        self.model.stderr = match is_first {
+            true => server.stderr_tail(),
+            false => String::new(),
+        };
     }
 
     fn add_event(&mut self, event: &Event) {
         if let Some((tone, text)) = describe(event) {
             self.model.add_line(StoryLine {
                 at: self.started.elapsed(),
-                who: event
-                    .server
-                    .as_ref()
-                    .map_or_else(String::new, ToString::to_string),
+                who: server_notes::event_source(event),
                 text,
                 tone,
             });
@@ -309,8 +314,8 @@ fn describe(event: &Event) -> Option<(Tone, String)> {
             (Tone::Bad, text)
         }
         EventKind::LoginSaved => (Tone::Good, "the login is saved".to_owned()),
-        EventKind::Added => (Tone::Plain, "added".to_owned()),
-        EventKind::Removed => (Tone::Plain, "removed".to_owned()),
+        EventKind::Added | EventKind::InstanceAdded => (Tone::Plain, "added".to_owned()),
+        EventKind::Removed | EventKind::InstanceRemoved => (Tone::Plain, "removed".to_owned()),
         _ => return None,
     })
 }

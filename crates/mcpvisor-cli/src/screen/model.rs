@@ -9,6 +9,7 @@ use mcpvisor::{ServerStatus, StateName};
 
 use super::keys::Key;
 use super::server_row::Latency;
+use crate::output::server_notes::instance_name;
 
 /// Stored events; older ones are dropped.
 const MAX_EVENTS: usize = 500;
@@ -161,19 +162,16 @@ impl Model {
     pub(super) fn visible(&self) -> Vec<&ServerStatus> {
         let filter = self.filter.to_lowercase();
         let matches = |row: &&ServerStatus| {
-            row.name.as_str().to_lowercase().contains(&filter)
+            instance_name(row).to_lowercase().contains(&filter)
                 || row.state.as_str().contains(&filter)
         };
         let mut rows: Vec<&ServerStatus> = self.rows.iter().filter(matches).collect();
         match self.order {
-            Order::Name => rows.sort_by(|one, other| one.name.cmp(&other.name)),
-            Order::State => rows.sort_by_key(|row| (state_rank(row.state), row.name.clone())),
-            Order::Calls => rows.sort_by_key(|row| {
-                (
-                    std::cmp::Reverse(row.in_flight + row.waiting),
-                    row.name.clone(),
-                )
-            }),
+            Order::Name => rows.sort_by_key(|row| place(row)),
+            Order::State => rows.sort_by_key(|row| (state_rank(row.state), place(row))),
+            Order::Calls => {
+                rows.sort_by_key(|row| (std::cmp::Reverse(row.in_flight + row.waiting), place(row)))
+            }
         }
         rows
     }
@@ -183,13 +181,13 @@ impl Model {
         let selected = self.selected.as_deref()?;
         self.visible()
             .iter()
-            .position(|row| row.name.as_str() == selected)
+            .position(|row| instance_name(row) == selected)
     }
 
     /// The server in the detail view, or under the cursor.
     pub(super) fn current(&self) -> Option<&ServerStatus> {
         let selected = self.selected.as_deref()?;
-        self.rows.iter().find(|row| row.name.as_str() == selected)
+        self.rows.iter().find(|row| instance_name(row) == selected)
     }
 
     /// Handles a key, and returns its command for the fleet.
@@ -285,7 +283,7 @@ impl Model {
     }
 
     fn select(&mut self, position: usize) {
-        self.selected = self.visible().get(position).map(|row| row.name.to_string());
+        self.selected = self.visible().get(position).map(|row| instance_name(row));
     }
 
     /// Keeps the cursor on its server, or moves it to the first one if that is hidden.
@@ -297,6 +295,11 @@ impl Model {
             }
         }
     }
+}
+
+/// The place of a row among those of all servers.
+fn place(row: &ServerStatus) -> (String, u32) {
+    (row.name.to_string(), row.instance)
 }
 
 /// The sort order of states: failed ones first.

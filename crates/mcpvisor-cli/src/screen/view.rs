@@ -1,5 +1,6 @@
 //! Draws the model. Text of servers is made printable.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use mcpvisor::ServerStatus;
@@ -14,7 +15,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::model::{Mode, Model, Order, StoryLine, Tone};
 use super::server_row::{attempts, attempts_in_words, calls, catalog};
-use crate::output::server_notes::{self, Note};
+use crate::output::server_notes::{self, Note, instance_name};
 use crate::output::{ColorMode, counted, cut, printable, status_action};
 
 /// Narrower screens show only names, states and errors.
@@ -110,7 +111,8 @@ fn headline(model: &Model, paint: Paint) -> Line<'static> {
         }
     }
     counts.sort_unstable();
-    let servers = match model.all().len() {
+    let names: BTreeSet<&str> = model.all().iter().map(|row| row.name.as_str()).collect();
+    let servers = match names.len() {
         1 => "1 server:".to_owned(),
         count => format!("{count} servers:"),
     };
@@ -127,7 +129,7 @@ fn list(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: Ins
     let visible = model.visible();
     let longest = visible
         .iter()
-        .map(|row| row.name.as_str().chars().count())
+        .map(|row| instance_name(row).chars().count())
         .max();
     let name = u16::try_from(longest.unwrap_or(4).clamp(4, 30)).unwrap_or(30);
     let (header, widths): (Vec<&str>, Vec<Constraint>) = if wide {
@@ -168,7 +170,7 @@ fn cells(
     now: Instant,
     wide: bool,
 ) -> Cells<'static> {
-    let name = Cell::new(printable(row.name.as_str()));
+    let name = Cell::new(printable(&instance_name(row)));
     let state = Cell::new(row.state.as_str()).style(paint.state(row.state.as_str()));
     let error = Cell::new(printable(&last_error(row))).style(paint.dim());
     if !wide {
@@ -225,12 +227,10 @@ fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: I
         |text: &'static str| Line::styled(text, Style::new().add_modifier(Modifier::BOLD));
     lines.push(Line::raw(""));
     lines.push(heading("events"));
-    let block = Block::bordered().title(format!(" {} ", printable(row.name.as_str())));
+    let name = instance_name(row);
+    let block = Block::bordered().title(format!(" {} ", printable(&name)));
     let width = usize::from(block.inner(area).width);
-    let events = model
-        .events
-        .iter()
-        .filter(|event| event.who == row.name.as_str());
+    let events = model.events.iter().filter(|event| event.who == name);
     let events: Vec<Line<'_>> = events.map(|event| line(event, paint, width)).collect();
     let old = events.len().saturating_sub(10);
     lines.extend(events.into_iter().skip(old));
@@ -315,9 +315,12 @@ fn fault(row: &ServerStatus) -> String {
 
 /// The last fault, else what else is wrong.
 fn last_error(row: &ServerStatus) -> String {
-    match (fault(row), server_notes::unsaved_login(row)) {
-        (fault, Some(note)) if fault.is_empty() => note.text,
-        (fault, _) => fault,
+    let fault = fault(row);
+    let unsaved = || server_notes::unsaved_login(row).map(|note| note.text);
+    let other = || unsaved().or_else(|| server_notes::ambiguous_requests(row));
+    match fault.is_empty() {
+        true => other().unwrap_or_default(),
+        false => fault,
     }
 }
 

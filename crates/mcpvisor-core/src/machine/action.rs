@@ -57,6 +57,9 @@ pub enum Action {
     ApproveTool,
     /// Repair the file of approved tools: which one, what is wrong, and what to do.
     RepairApprovals(String),
+    /// Give each client a connection of its own: calls of several clients share one, so requests of the
+    /// server are declined.
+    SeparateClients,
     /// Other words, for example those of a front end.
     Custom(String),
 }
@@ -116,6 +119,10 @@ impl Action {
             Self::Retry => ("try again", false),
             Self::RetryLater => ("try again later, or reconnect it", false),
             Self::ApproveTool => ("review and approve it", false),
+            Self::SeparateClients => (
+                "set \"scope\": \"client\" in its entry, so that the server's requests reach their clients",
+                false,
+            ),
             Self::RepairApprovals(text) | Self::Custom(text) => (text.as_str(), false),
         };
         (instruction.to_owned(), reconnect)

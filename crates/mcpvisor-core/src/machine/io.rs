@@ -161,6 +161,8 @@ pub enum Input {
     },
     /// The lists were read.
     ListsUsed,
+    /// Another client of the server needs a connection: sleep, unless this one is in use.
+    GiveWay,
     /// A caller reports that this connection is broken.
     ReportBroken {
         /// The connection that the caller used.

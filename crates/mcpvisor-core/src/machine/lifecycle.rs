@@ -182,6 +182,7 @@ impl Machine {
                 after,
             } => self.list_expires(now, generation, list, after),
             Input::ListsUsed => self.lists_used(now),
+            Input::GiveWay => self.give_way(),
             Input::ReportBroken { generation } => self.report_broken(now, generation),
             Input::Enable => self.enable(now),
             Input::Disable => self.tear_down(now, AfterTeardown::StayDisabled, Duration::MAX),

@@ -20,8 +20,23 @@ impl Machine {
     /// When a live connection is closed because it has no calls.
     pub(super) fn sleeps_at(&self, live: &LiveConnection) -> Option<Instant> {
         let after = self.settings.rest.sleep_after?;
-        let in_use = self.has_subscriptions || self.calls.len() > 0;
-        (!in_use).then(|| later(live.last_call, after))
+        (!self.is_in_use()).then(|| later(live.last_call, after))
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.has_subscriptions || self.calls.len() > 0
+    }
+
+    /// Whether [`Input::GiveWay`](super::io::Input::GiveWay) would close the connection.
+    pub fn can_give_way(&self) -> bool {
+        matches!(self.state, State::Connected(_)) && self.may_sleep() && !self.is_in_use()
+    }
+
+    /// Sleeps before its time, if nothing uses the connection.
+    pub(super) fn give_way(&mut self) {
+        if self.can_give_way() {
+            self.fall_asleep();
+        }
     }
 
     /// Restarts the sleep timer: a call arrived or ended.

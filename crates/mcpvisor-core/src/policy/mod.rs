@@ -3,8 +3,10 @@
 pub mod admission;
 pub mod backoff;
 pub mod budget;
+pub mod connection_places;
 pub mod governor;
 pub mod health;
+pub mod instance_choice;
 pub mod keep_alive;
 pub mod listing;
 pub mod negotiation;

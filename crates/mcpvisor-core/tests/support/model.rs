@@ -381,6 +381,7 @@ impl Model {
             | Input::ListChanged { .. }
             | Input::ListExpires { .. }
             | Input::ListsUsed
+            | Input::GiveWay
             | Input::ReportBroken { .. }
             | Input::Disable => {}
         }
@@ -593,6 +594,7 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
         | Input::RenewalFailed { .. }
         | Input::CredentialChanged { .. }
         | Input::ListsUsed
+        | Input::GiveWay
         | Input::PermitGranted
         | Input::Enable
         | Input::Disable

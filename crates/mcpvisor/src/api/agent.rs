@@ -1,14 +1,19 @@
 //! What the requests of one client share: its quota, its callbacks, and their cancellation.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use mcpvisor_core::ClientId;
+use mcpvisor_core::{ClientId, ServerInstance};
+use ractor::ActorRef;
 use tokio::sync::watch;
 
 use crate::api::callbacks::BoundCallbacks;
 use crate::api::quota::Quota;
+use crate::catalog::ClientView;
+use crate::fleet::SupervisorMessage;
+use crate::mutex::lock;
+use crate::server::slot::ServerSlot;
 
 /// The shared part of one client. Every request of the client refers to it.
 pub(crate) struct Agent {
@@ -17,7 +22,28 @@ pub(crate) struct Agent {
     pub(crate) quota: Quota,
     /// Answers what its requests cause; the runtime's callbacks if there are none.
     pub(crate) callbacks: Option<BoundCallbacks>,
+    /// What it sees of the fleet; none for the default client.
+    pub(crate) view: Option<Arc<ClientView>>,
     cancellation: watch::Sender<Cancellations>,
+    /// Its own connections, by the main slot of their server.
+    own_slots: Mutex<Vec<(ServerInstance, OwnSlot)>>,
+    /// The instances of pools with affinity that it uses, by the main slot.
+    instances: Mutex<Vec<(ServerInstance, u32)>>,
+}
+
+/// A connection of the client alone. It is removed with this.
+#[derive(Debug)]
+pub(crate) struct OwnSlot {
+    pub(crate) slot: Arc<ServerSlot>,
+    pub(crate) supervisor: ActorRef<SupervisorMessage>,
+}
+
+impl Drop for OwnSlot {
+    fn drop(&mut self) {
+        let message = SupervisorMessage::RemoveSlot(self.slot.id.clone());
+        // If the supervisor is gone, so is the slot.
+        let _ = self.supervisor.send_message(message);
+    }
 }
 
 /// The cancellations of a client so far.
@@ -34,13 +60,61 @@ impl Agent {
         name: Arc<str>,
         quota: Quota,
         callbacks: Option<BoundCallbacks>,
+        view: Option<Arc<ClientView>>,
     ) -> Self {
         Self {
             id,
             name,
             quota,
             callbacks,
+            view,
+            own_slots: Mutex::default(),
             cancellation: watch::Sender::default(),
+            instances: Mutex::default(),
+        }
+    }
+
+    /// Its own connection to a server, which `add` adds if there is none. `None` if it is closed.
+    pub(crate) fn own_slot(
+        &self,
+        main: &ServerInstance,
+        add: impl FnOnce() -> Option<OwnSlot>,
+    ) -> Option<Arc<ServerSlot>> {
+        let mut own = lock(&self.own_slots);
+        own.retain(|(_, it)| !it.slot.is_removed());
+        if let Some((_, it)) = own.iter().find(|(it, _)| it == main) {
+            return Some(Arc::clone(&it.slot));
+        }
+        // `close` sets this before it takes the slots.
+        if self.is_closed() {
+            return None;
+        }
+        let added = add()?;
+        let slot = Arc::clone(&added.slot);
+        own.push((main.clone(), added));
+        Some(slot)
+    }
+
+    /// Its own connection to a server, if there is one.
+    pub(crate) fn present_slot(&self, main: &ServerInstance) -> Option<Arc<ServerSlot>> {
+        let own = lock(&self.own_slots);
+        let mut own = own.iter().filter(|(_, it)| !it.slot.is_removed());
+        own.find_map(|(it, own)| (it == main).then(|| Arc::clone(&own.slot)))
+    }
+
+    /// The instance of a pool that it used last.
+    pub(crate) fn instance_of(&self, pool: &ServerInstance) -> Option<u32> {
+        let instances = lock(&self.instances);
+        let mut known = instances.iter();
+        known.find_map(|(it, instance)| (it == pool).then_some(*instance))
+    }
+
+    /// Stays on this instance of a pool from now on.
+    pub(crate) fn prefer_instance(&self, pool: &ServerInstance, instance: u32) {
+        let mut instances = lock(&self.instances);
+        match instances.iter_mut().find(|(it, _)| it == pool) {
+            Some((_, known)) => *known = instance,
+            None => instances.push((pool.clone(), instance)),
         }
     }
 
@@ -55,6 +129,8 @@ impl Agent {
             it.count += 1;
             it.closed = true;
         });
+        let own = std::mem::take(&mut *lock(&self.own_slots));
+        drop(own);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -94,7 +170,8 @@ impl Agent {
 /// The default client: no limits, and the callbacks of the runtime.
 impl Default for Agent {
     fn default() -> Self {
-        Self::new(ClientId::DEFAULT, Arc::default(), Quota::default(), None)
+        let quota = Quota::default();
+        Self::new(ClientId::DEFAULT, Arc::default(), quota, None, None)
     }
 }
 

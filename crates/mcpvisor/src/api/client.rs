@@ -31,6 +31,7 @@ pub struct ClientBuilder {
     limits: QuotaLimits,
     callbacks: Option<Callbacks>,
     filter: Filter,
+    account: Option<Arc<str>>,
 }
 
 impl ClientBuilder {
@@ -42,6 +43,7 @@ impl ClientBuilder {
             limits: QuotaLimits::default(),
             callbacks: None,
             filter: Filter::default(),
+            account: None,
         }
     }
 
@@ -110,18 +112,27 @@ impl ClientBuilder {
         self
     }
 
+    /// Uses this account at servers whose scope is
+    /// [`ConnectionScope::Client`](crate::ConnectionScope::Client) and that authorize with OAuth,
+    /// instead of the account of their config. The agent's connections use the tokens of the account,
+    /// and the agent sees what the servers list for it; before its first request, nothing. Other
+    /// servers ignore it.
+    #[must_use]
+    pub fn account(mut self, account: impl Into<String>) -> Self {
+        self.account = Some(account.into().into());
+        self
+    }
+
     /// Builds the client.
     pub fn build(self) -> Client {
-        let view = (!self.filter.is_open()).then(|| {
-            let catalogs = &self.runtime.lifeline.catalogs;
-            catalogs.view(self.filter)
-        });
+        let catalogs = &self.runtime.lifeline.catalogs;
+        let view = Some(catalogs.view(self.filter, self.account));
         let callbacks = self.callbacks.map(|callbacks| {
             self.runtime.lifeline.host.offer(&callbacks);
             BoundCallbacks::new(Answerer::Client(self.id), Arc::new(callbacks))
         });
         let quota = Quota::new(self.limits);
-        let agent = Agent::new(self.id, self.name.into(), quota, callbacks);
+        let agent = Agent::new(self.id, self.name.into(), quota, callbacks, view.clone());
         Client {
             runtime: self.runtime,
             agent: Arc::new(agent),
@@ -180,7 +191,9 @@ impl Client {
     /// Cancels the requests that the servers' actors have, those of one server together, so that the
     /// end of one does not start another.
     fn cancel_at_servers(&self) {
-        for slot in self.runtime.slots() {
+        let client = self.agent.id;
+        let others = |slot: &ServerSlot| slot.owner().is_some_and(|it| it.client != client);
+        for slot in self.runtime.slots().iter().filter(|it| !others(it)) {
             slot.send(ServerMessage::CancelClient(self.agent.id));
         }
     }
@@ -260,8 +273,17 @@ impl Client {
         if let Some(tool) = MetaTool::of(exposed) {
             return Ok(tool.call(self, arguments.into()));
         }
-        let (slot, tool) = resolve(&self.runtime, exposed)?;
+        let (slot, tool) = self.resolve(exposed)?;
         Ok(self.handle(slot).call_tool(tool, arguments))
+    }
+
+    /// Resolves an exposed name in what the agent's connections list, whatever its filter hides.
+    fn resolve(&self, exposed: &str) -> Result<(Arc<ServerSlot>, String), UnknownTool> {
+        let catalog = match &self.view {
+            Some(view) => view.unfiltered(),
+            None => self.runtime.catalog(),
+        };
+        resolve(&self.runtime, &catalog, exposed)
     }
 
     /// Calls a tool by its exposed name, unless there is none: its server has listed its tools on
@@ -271,8 +293,11 @@ impl Client {
         exposed: &str,
         arguments: Value,
     ) -> Option<Request<CallToolResult>> {
-        let (slot, tool) = resolve(&self.runtime, exposed).ok()?;
-        let listed = slot.published.catalog();
+        let (slot, tool) = self.resolve(exposed).ok()?;
+        let listed = self
+            .handle(Arc::clone(&slot))
+            .present_slot()
+            .callers_catalog();
         let is_known = listed.tool(&tool).is_some() || listed.held(&tool).is_some();
         let handle = self.handle(slot);
         let is_fresh = listed.generation != Generation::NONE && !listed.stale;
@@ -285,11 +310,15 @@ impl Client {
 /// Resolves an exposed name to its server and tool. Until a server has listed its tools, it is
 /// found by the prefix of the name, unless the name was altered; the call then waits for the
 /// connection.
-fn resolve(runtime: &Runtime, exposed: &str) -> Result<(Arc<ServerSlot>, String), UnknownTool> {
+fn resolve(
+    runtime: &Runtime,
+    catalog: &FleetCatalog,
+    exposed: &str,
+) -> Result<(Arc<ServerSlot>, String), UnknownTool> {
     let unknown = || UnknownTool {
         name: exposed.to_owned(),
     };
-    if let Some(tool) = runtime.catalog().tool(exposed) {
+    if let Some(tool) = catalog.tool(exposed) {
         let slot = runtime
             .slot(tool.server().as_str())
             .map_err(|_| unknown())?;

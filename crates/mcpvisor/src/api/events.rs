@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mcpvisor_core::machine::Fault;
-use mcpvisor_core::{Generation, ListKind, ServerName, StateName};
+use mcpvisor_core::{Generation, ListKind, ServerInstance, ServerName, StateName};
 use rmcp::model::{CustomNotification, LoggingMessageNotificationParam, ProgressNotificationParam};
 use tokio::sync::broadcast;
 
@@ -26,6 +26,10 @@ pub struct Event {
     pub version: u64,
     /// The server; `None` for an event of the fleet.
     pub server: Option<ServerName>,
+    /// The instance of the server: [`ServerStatus::instance`](crate::ServerStatus::instance).
+    pub instance: u32,
+    /// The client whose connection it is: [`ServerStatus::client`](crate::ServerStatus::client).
+    pub client: Option<Arc<str>>,
     /// The connection that caused it, or the latest one.
     pub generation: Generation,
     /// What happened.
@@ -38,10 +42,12 @@ pub struct Event {
 pub enum EventKind {
     /// The server's state changed.
     ///
-    /// The changes of one server form a chain without gaps, also across a restart of its actor:
-    /// `from` is the `to` of the change before it. The chain begins with the state that the status
-    /// shows when the runtime has started: connecting, sleeping or disabled. A server that is added
-    /// at run time begins a new chain with [`EventKind::Added`]; [`EventKind::Removed`] ends one.
+    /// The changes of one instance of a server form a chain without gaps, also across a restart of
+    /// its actor: `from` is the `to` of the change before it. The chain begins with the state that
+    /// the status shows when the runtime has started: connecting, sleeping or disabled. A server
+    /// that is added at run time begins a new chain with [`EventKind::Added`];
+    /// [`EventKind::Removed`] ends one. Further instances begin and end theirs with
+    /// [`EventKind::InstanceAdded`] and [`EventKind::InstanceRemoved`].
     StateChanged {
         /// The previous state.
         from: StateName,
@@ -89,6 +95,10 @@ pub enum EventKind {
     Added,
     /// The server was removed.
     Removed,
+    /// An instance was added to a pool, or a client got a connection of its own.
+    InstanceAdded,
+    /// An instance of a pool, or the connection of a client, was removed.
+    InstanceRemoved,
     /// Tools are held back until a person approves them.
     ToolsHeld {
         /// Tools that were not held back before, or whose held definition changed.
@@ -159,6 +169,13 @@ impl Events {
     }
 }
 
+/// Where an event comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EventSource<'s> {
+    pub(crate) id: &'s ServerInstance,
+    pub(crate) client: Option<&'s Arc<str>>,
+}
+
 /// The sending half, shared by all servers of a runtime.
 #[derive(Debug)]
 pub(crate) struct EventBus(Mutex<Outlet>);
@@ -189,8 +206,8 @@ impl EventBus {
         })
     }
 
-    pub(crate) fn emit(&self, server: &ServerName, generation: Generation, kind: EventKind) {
-        self.send(Some(server), generation, kind);
+    pub(crate) fn emit(&self, source: EventSource<'_>, generation: Generation, kind: EventKind) {
+        self.send(Some(source), generation, kind);
     }
 
     /// Emits an event of the fleet.
@@ -199,7 +216,7 @@ impl EventBus {
         self.send(None, Generation::NONE, kind);
     }
 
-    fn send(&self, server: Option<&ServerName>, generation: Generation, kind: EventKind) {
+    fn send(&self, source: Option<EventSource<'_>>, generation: Generation, kind: EventKind) {
         let mut outlet = lock(&self.0);
         outlet.version += 1;
         let version = outlet.version;
@@ -209,7 +226,9 @@ impl EventBus {
             // Sending fails only if there are no readers.
             let _ = sender.send(Arc::new(Event {
                 version,
-                server: server.cloned(),
+                server: source.map(|it| it.id.server.clone()),
+                instance: source.map_or(0, |it| it.id.instance),
+                client: source.and_then(|it| it.client.cloned()),
                 generation,
                 kind,
             }));
@@ -226,13 +245,21 @@ impl EventBus {
 mod tests {
     use super::*;
 
+    fn emit(bus: &EventBus, kind: EventKind) {
+        let id = ServerInstance::first(ServerName::new("a").unwrap());
+        let source = EventSource {
+            id: &id,
+            client: None,
+        };
+        bus.emit(source, Generation::NONE, kind);
+    }
+
     #[tokio::test]
     async fn a_slow_reader_is_told_how_many_events_it_missed() {
         let bus = EventBus::default();
         let mut events = bus.subscribe();
-        let server = ServerName::new("a").unwrap();
         for _ in 0..EVENT_BUFFER + 3 {
-            bus.emit(&server, Generation::NONE, EventKind::Added);
+            emit(&bus, EventKind::Added);
         }
         assert_eq!(events.recv().await.unwrap_err(), EventsError::Lagged(3));
         assert_eq!(events.recv().await.unwrap().version, 4);
@@ -242,10 +269,9 @@ mod tests {
     async fn readers_get_what_is_left_and_then_the_end() {
         let bus = EventBus::default();
         let mut events = bus.subscribe();
-        let server = ServerName::new("a").unwrap();
-        bus.emit(&server, Generation::NONE, EventKind::Added);
+        emit(&bus, EventKind::Added);
         bus.close();
-        bus.emit(&server, Generation::NONE, EventKind::Removed);
+        emit(&bus, EventKind::Removed);
         assert_eq!(events.recv().await.unwrap().version, 1);
         assert_eq!(events.recv().await.unwrap_err(), EventsError::Closed);
         let mut late = bus.subscribe();
@@ -259,9 +285,8 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let server = ServerName::new("a").unwrap();
                     for _ in 0..200 {
-                        bus.emit(&server, Generation::NONE, EventKind::Added);
+                        emit(&bus, EventKind::Added);
                     }
                 });
             }

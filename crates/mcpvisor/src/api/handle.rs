@@ -37,7 +37,7 @@ pub struct ServerHandle {
     /// The filtered view of the client, if the client has a filter.
     pub(crate) view: Option<Arc<ClientView>>,
     /// Keeps the runtime alive: it ends with its last handle.
-    pub(crate) _lifeline: Arc<Lifeline>,
+    pub(crate) lifeline: Arc<Lifeline>,
 }
 
 impl std::fmt::Debug for ServerHandle {
@@ -56,14 +56,41 @@ impl ServerHandle {
         agent.map_or(ClientId::DEFAULT, |agent| agent.id)
     }
 
+    /// The same for one slot of the server, such as the instance that runs a task.
+    pub(crate) fn at(&self, slot: &Arc<ServerSlot>) -> Self {
+        Self {
+            slot: Arc::clone(slot),
+            ..self.clone()
+        }
+    }
+
+    /// The slot that its requests use; before the first request of a client with a connection of its
+    /// own, the main slot of the server.
+    pub(crate) fn present_slot(&self) -> Arc<ServerSlot> {
+        let own = self.agent.as_ref().filter(|_| self.slot.is_per_client());
+        let own = own.and_then(|agent| agent.present_slot(&self.slot.id));
+        own.unwrap_or_else(|| Arc::clone(&self.slot))
+    }
+
+    /// The slot that its next request uses. `None` if the client is closed.
+    pub(crate) fn request_slot(&self) -> Option<Arc<ServerSlot>> {
+        match &self.agent {
+            Some(agent) if self.slot.is_per_client() => {
+                self.slot.slot_of(agent, &self.lifeline.supervisor)
+            }
+            _ => Some(Arc::clone(&self.slot)),
+        }
+    }
+
     /// The server's name.
     pub fn name(&self) -> &ServerName {
         self.slot.name()
     }
 
-    /// The current status of the server. Never waits.
+    /// The current status of the server; of a pool, that of its first instance; of a server with a
+    /// connection for each client, that of this client's. Never waits.
     pub fn status(&self) -> ServerStatus {
-        self.slot.published.status()
+        self.present_slot().published.status()
     }
 
     /// What the server reported about itself on the last connection: its instructions for a model,
@@ -84,7 +111,7 @@ impl ServerHandle {
     /// # }
     /// ```
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.slot.published.peer_info.load_full()
+        self.present_slot().published.peer_info.load_full()
     }
 
     /// Subscribes to the server's status. Its call counts are those of the last status change;
@@ -104,7 +131,7 @@ impl ServerHandle {
     pub fn catalog_changes(&self) -> CatalogChanges<ServerCatalog> {
         let (slot, view) = (Arc::clone(&self.slot), self.view.clone());
         let read = move || catalog(&slot, view.as_deref());
-        let changed = &self.slot.published.catalog_changed;
+        let changed = &self.slot.shared.public.changed;
         CatalogChanges::new(changed, read, ServerCatalog::offers_same)
     }
 
@@ -125,18 +152,18 @@ impl ServerHandle {
         let config = self.slot.config();
         config.filter.check(tool).map_err(by("its server"))?;
         match &self.view {
-            Some(view) => {
+            Some(view) if !view.filter.is_open() => {
                 let exposed = exposed_name(self.name(), tool);
                 view.filter.check(&exposed).map_err(by("the client"))
             }
-            None => Ok(()),
+            Some(_) | None => Ok(()),
         }
     }
 
     /// The last stderr output of the server since its last start, or from before it if there is
     /// none since. Secrets of its config are replaced by `***`.
     pub fn stderr_tail(&self) -> String {
-        self.slot.stderr_tail()
+        self.present_slot().stderr_tail()
     }
 
     /// A reusable handle to a tool, by name.
@@ -148,15 +175,36 @@ impl ServerHandle {
     }
 
     /// Reports that a connection is broken. Ignored if a newer connection is live, so reports of
-    /// several callers cause one reconnect.
+    /// several callers cause one reconnect. Each instance of a pool whose connection has this
+    /// generation is reconnected.
     pub fn report_broken(&self, generation: Generation) {
-        self.slot.send(ServerMessage::ReportBroken(generation));
+        for instance in self.present_slot().instances() {
+            instance.send(ServerMessage::ReportBroken(generation));
+        }
     }
 
-    /// Makes the server's actor panic. For tests of crash isolation.
+    /// Makes the actors of all instances panic. For tests of crash isolation.
     #[doc(hidden)]
     pub fn crash_actor(&self) {
-        self.slot.send(ServerMessage::Crash);
+        for instance in self.slot.all_slots() {
+            instance.send(ServerMessage::Crash);
+        }
+    }
+
+    /// Makes the actor of one instance panic. For tests of crash isolation.
+    #[doc(hidden)]
+    pub fn crash_instance(&self, instance: u32) {
+        let instances = self.slot.all_slots();
+        if let Some(slot) = instances.iter().find(|it| it.id.instance == instance) {
+            slot.send(ServerMessage::Crash);
+        }
+    }
+
+    /// The current status of each instance of the server's pool, ordered by number; one if it has no
+    /// pool. Never waits.
+    pub fn instances(&self) -> Vec<ServerStatus> {
+        let instances = self.slot.instances();
+        instances.iter().map(|it| it.published.status()).collect()
     }
 
     /// Calls a tool. `arguments` is an object, or null for none.
@@ -296,7 +344,7 @@ fn catalog(slot: &ServerSlot, view: Option<&ClientView>) -> Arc<ServerCatalog> {
     slot.refresh_expired_lists();
     match view {
         Some(view) => view.server(slot.name()),
-        None => slot.published.catalog(),
+        None => slot.shared.public.load(),
     }
 }
 

@@ -226,9 +226,9 @@ impl<R: FromResult + 'static> Future for Request<R> {
 
 impl Options {
     async fn run<R: FromResult>(mut self) -> Result<R, CallError> {
-        let terms = Terms::new(&self);
+        let mut terms = Terms::new(&self);
         let tool = self.tool();
-        let result = match self.answer(&terms, tool.as_deref()).await? {
+        let result = match self.answer(&mut terms, tool.as_deref()).await? {
             #[cfg(feature = "schema-check")]
             Answered::Result(ServerResult::CallToolResult(mut result)) => {
                 terms.check_result(tool.as_deref(), &mut result).await?;
@@ -255,7 +255,11 @@ impl Options {
     }
 
     /// Checks the request, sends it and waits for its answer.
-    async fn answer(&mut self, terms: &Terms, tool: Option<&str>) -> Result<Answered, CallError> {
+    async fn answer(
+        &mut self,
+        terms: &mut Terms,
+        tool: Option<&str>,
+    ) -> Result<Answered, CallError> {
         if let Some(tool) = tool {
             if let Err(hidden) = self.handle.sees(tool) {
                 return Err(terms.error(Some(tool), hidden));

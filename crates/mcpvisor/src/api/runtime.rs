@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use mcpvisor_core::{ClientId, GovernorSettings, ServerName};
+use mcpvisor_core::{ClientId, GovernorSettings, ServerInstance, ServerName};
 use ractor::ActorRef;
 use rmcp::model::CallToolResult;
 use serde_json::Value;
@@ -36,10 +36,11 @@ use crate::catalog::{CatalogChanges, CatalogMerger, ClientView, FleetCatalog};
 use crate::config::ServerConfig;
 use crate::fleet::host::Host;
 use crate::fleet::{
-    CloseOutcome, DROP_SHUTDOWN_LIMIT, MAX_SHUTDOWN, ServerRegistry, ShutdownReport,
-    SupervisorMessage,
+    CloseOutcome, DROP_SHUTDOWN_LIMIT, MAX_SHUTDOWN, SHUTDOWN_MARGIN, ServerRegistry,
+    ShutdownReport, SupervisorMessage,
 };
-use crate::server::message::ServerMessage;
+use crate::server::group::until_available;
+use crate::server::message::{ControlReply, ServerMessage};
 use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
 use crate::state::pins::HeldTool;
@@ -71,7 +72,7 @@ pub struct Runtime {
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     pub(crate) registry: Arc<ServerRegistry>,
-    supervisor: ActorRef<SupervisorMessage>,
+    pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) host: Arc<Host>,
     pub(crate) catalogs: Arc<CatalogMerger>,
@@ -101,16 +102,24 @@ impl Drop for Lifeline {
     }
 }
 
-/// Waits until a server is ready, or cannot become ready by itself.
-async fn decided(slot: &ServerSlot) {
+/// Waits until an instance of a server is ready, or none can become ready by itself.
+async fn decided(slot: &Arc<ServerSlot>) {
     if slot.is_gone() {
         return;
     }
-    let mut availability = slot.published.availability.subscribe();
-    // The sender lives in the slot, so this ends only with the condition.
-    let _ = availability
-        .wait_for(|it| *it != Availability::Pending)
-        .await;
+    let is_decided = |all: &[Availability]| {
+        let any = |wanted| all.contains(&wanted);
+        any(Availability::Ready) || !any(Availability::Pending)
+    };
+    until_available(&slot.instances(), is_decided).await;
+}
+
+/// The status of an instance that is ready, else that of the main one.
+fn readiest(slot: &Arc<ServerSlot>) -> ServerStatus {
+    let instances = slot.instances();
+    let mut instances = instances.iter().map(|it| it.published.status());
+    let ready = instances.find(ServerStatus::is_ready);
+    ready.unwrap_or_else(|| slot.published.status())
 }
 
 /// The status of a server once it has settled, or at the deadline.
@@ -149,7 +158,7 @@ fn renewing(slots: &[Arc<ServerSlot>]) -> Vec<ServerName> {
 
 /// Waits for connections whose actors are gone. The connection of a crashed actor closes by itself;
 /// those still open at the deadline are killed and returned.
-async fn end_connections(slots: Vec<Arc<ServerSlot>>, due: Instant) -> BTreeSet<ServerName> {
+async fn end_connections(slots: Vec<Arc<ServerSlot>>, due: Instant) -> BTreeSet<ServerInstance> {
     let mut late = Vec::new();
     for slot in slots {
         if timeout_at(due, slot.connection_lock.released())
@@ -167,7 +176,7 @@ async fn end_connections(slots: Vec<Arc<ServerSlot>>, due: Instant) -> BTreeSet<
         // An in-process server that blocks its thread cannot be killed at all.
         let _ = timeout_at(due, slot.connection_lock.released()).await;
     }
-    late.iter().map(|slot| slot.name().clone()).collect()
+    late.iter().map(|slot| slot.id.clone()).collect()
 }
 
 impl Runtime {
@@ -191,7 +200,7 @@ impl Runtime {
             slot,
             agent,
             view,
-            _lifeline: Arc::clone(&self.lifeline),
+            lifeline: Arc::clone(&self.lifeline),
         }
     }
 
@@ -203,8 +212,15 @@ impl Runtime {
         })
     }
 
-    pub(crate) fn slots(&self) -> Vec<Arc<ServerSlot>> {
+    /// The main slots.
+    fn main_slots(&self) -> Vec<Arc<ServerSlot>> {
         self.lifeline.registry.load().values().cloned().collect()
+    }
+
+    /// All slots: those of all instances of all servers, in the order of names and instances.
+    pub(crate) fn slots(&self) -> Vec<Arc<ServerSlot>> {
+        let servers = self.lifeline.registry.load();
+        servers.values().flat_map(|slot| slot.all_slots()).collect()
     }
 
     /// The names of all servers, in order.
@@ -212,7 +228,8 @@ impl Runtime {
         self.lifeline.registry.load().keys().cloned().collect()
     }
 
-    /// The current status of every server, ordered by name. Never waits.
+    /// The current status of every server, ordered by name, with one entry for each instance of a
+    /// pool. Never waits.
     pub fn status(&self) -> Vec<ServerStatus> {
         let slots = self.slots();
         slots.iter().map(|slot| slot.published.status()).collect()
@@ -266,13 +283,13 @@ impl Runtime {
     }
 
     /// Waits until the required servers are connected and listed; if none is marked as required,
-    /// all enabled ones. It keeps waiting for the others if a server failed permanently or is
+    /// all enabled ones. A pool is ready as soon as one of its instances is. It keeps waiting for the others if a server failed permanently or is
     /// disabled. The error names each server that is not ready, and why.
     ///
     /// It waits for the retries of a failing server until the timeout; [`settled`](Self::settled)
     /// does not.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
-        let slots = self.slots();
+        let slots = self.main_slots();
         let any_required = slots.iter().any(|slot| slot.config().required);
         let wanted: Vec<_> = slots
             .into_iter()
@@ -281,12 +298,12 @@ impl Runtime {
                 false => slot.config().enabled,
             })
             .collect();
-        let all = join_all(wanted.iter().map(|slot| decided(slot)));
+        let all = join_all(wanted.iter().map(decided));
         // After a timeout too, the statuses tell which servers are ready.
         let _ = tokio::time::timeout(timeout, all).await;
         let servers: Vec<_> = wanted
             .iter()
-            .map(|slot| (slot.published.status(), slot.is_gone()))
+            .map(|slot| (readiest(slot), slot.is_gone()))
             .filter(|(status, gone)| *gone || !status.is_ready())
             .map(|(status, gone)| {
                 let fault = status.last_error.filter(|_| !gone);
@@ -310,9 +327,9 @@ impl Runtime {
         }
     }
 
-    /// Waits until every server is connected and listed, has failed, or is disabled. Returns the
-    /// status of each, ordered by name, with its [`ServerStatus::readiness`]: [`Readiness::Pending`] if
-    /// it had none before the timeout.
+    /// Waits until every server, with every instance of a pool, is connected and listed, has failed, or
+    /// is disabled. Returns the status of each, ordered by name, with its
+    /// [`ServerStatus::readiness`]: [`Readiness::Pending`] if it had none before the timeout.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) {
@@ -340,27 +357,43 @@ impl Runtime {
             .collect()
     }
 
-    /// Enables a server. A permanently failed server is tried again.
+    /// Enables a server, with all instances of a pool. A permanently failed server is tried again.
     pub async fn enable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
-        self.control(name.as_ref(), ServerMessage::Enable).await
+        let slot = self.slot(name.as_ref())?;
+        slot.set_enabled(true);
+        self.control_all(&slot, ServerMessage::Enable).await
     }
 
     /// Disables a server: calls in flight may finish, then it is closed. Returns when it is closed.
     pub async fn disable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
-        self.control(name.as_ref(), ServerMessage::Disable).await
+        let slot = self.slot(name.as_ref())?;
+        slot.set_enabled(false);
+        self.control_all(&slot, ServerMessage::Disable).await
     }
 
-    /// Replaces a server's connection. Calls in flight may finish first.
+    /// Replaces a server's connection, or those of all instances of a pool. Calls in flight may finish
+    /// first.
     pub async fn reconnect(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
-        self.control(name.as_ref(), ServerMessage::Reconnect).await
+        let slot = self.slot(name.as_ref())?;
+        self.control_all(&slot, ServerMessage::Reconnect).await
     }
 
-    pub(crate) async fn control<T>(
+    /// Sends a request to every instance of a server. Fails with the first failure.
+    pub(crate) async fn control_all(
         &self,
-        name: &str,
+        slot: &Arc<ServerSlot>,
+        message: impl Fn(ControlReply) -> ServerMessage,
+    ) -> Result<(), ControlError> {
+        let slots = slot.all_slots();
+        let requests = slots.iter().map(|it| self.control(it, &message));
+        join_all(requests).await.into_iter().collect()
+    }
+
+    async fn control<T>(
+        &self,
+        slot: &ServerSlot,
         message: impl FnOnce(oneshot::Sender<Result<T, ControlError>>) -> ServerMessage,
     ) -> Result<T, ControlError> {
-        let slot = self.slot(name)?;
         let (reply, answer) = oneshot::channel();
         let mut mailbox = slot.mailbox.subscribe();
         let live = mailbox
@@ -377,7 +410,7 @@ impl Runtime {
             }
             Mailbox::Gone => Err(ControlError::RuntimeGone),
             Mailbox::Removed | Mailbox::Starting => Err(UnknownServer {
-                name: name.to_owned(),
+                name: slot.name().to_string(),
                 known: self.servers(),
             }
             .into()),
@@ -388,7 +421,7 @@ impl Runtime {
     /// differences from the approved definitions.
     pub fn held(&self, server: impl AsRef<str>) -> Result<Vec<HeldTool>, UnknownServer> {
         let slot = self.slot(server.as_ref())?;
-        Ok(slot.published.catalog().held.to_vec())
+        Ok(slot.shared.public.load().held.to_vec())
     }
 
     /// Approves one held tool, or all of them, as [`held`](Self::held) shows them now. Returns the
@@ -398,10 +431,11 @@ impl Runtime {
         server: impl AsRef<str>,
         tool: Option<&str>,
     ) -> Result<Vec<String>, ControlError> {
+        let slot = self.slot(server.as_ref())?;
         let tool = tool.map(str::to_owned);
         let hash = None;
         let message = |reply| ServerMessage::Approve { tool, hash, reply };
-        self.control(server.as_ref(), message).await
+        self.control(&slot, message).await
     }
 
     /// Approves a held tool only if its definition still has this [`hash`](HeldTool::hash). If the
@@ -412,9 +446,10 @@ impl Runtime {
         tool: &str,
         hash: &str,
     ) -> Result<(), ControlError> {
+        let slot = self.slot(server.as_ref())?;
         let (tool, hash) = (Some(tool.to_owned()), Some(hash.to_owned()));
         let message = |reply| ServerMessage::Approve { tool, hash, reply };
-        self.control(server.as_ref(), message).await.map(drop)
+        self.control(&slot, message).await.map(drop)
     }
 
     fn interrupted(&self, name: &ServerName) -> ControlError {
@@ -440,7 +475,7 @@ impl Runtime {
             Arc::clone(&self.lifeline.events),
             Arc::clone(&self.lifeline.catalogs),
         );
-        let slot = Arc::new(slot);
+        let slot = ServerSlot::with_pool(slot);
         load_cached_catalogs(vec![Arc::clone(&slot)], &self.lifeline.host, false).await;
         self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
             .await
@@ -449,12 +484,34 @@ impl Runtime {
     /// Removes a server: calls in flight may finish, then it is closed and forgotten.
     pub async fn remove(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
         let slot = self.slot(name.as_ref())?;
-        let server = slot.name().clone();
+        let (server, slots) = (slot.name().clone(), slot.all_slots());
         self.ask_supervisor(|reply| SupervisorMessage::Remove { server, reply })
             .await?;
         let due = Instant::now() + slot.config().settings.close.total().min(MAX_SHUTDOWN);
-        end_connections(vec![slot], due).await;
+        end_connections(slots, due).await;
         Ok(())
+    }
+
+    /// Adds a further slot of a server.
+    pub(crate) fn start_slot(&self, slot: Arc<ServerSlot>) {
+        let message = SupervisorMessage::AddSlot(slot);
+        // If the supervisor is gone, so are the other slots.
+        let _ = self.lifeline.supervisor.send_message(message);
+    }
+
+    /// Removes a further slot of a server that gets no more calls. Its open calls may end first.
+    pub(crate) async fn retire_slot(&self, slot: &Arc<ServerSlot>) {
+        let settings = slot.config().settings.close;
+        // Queued calls of an actor that is shut down would fail.
+        let _ = tokio::time::timeout(settings.drain, slot.calls.until_none_open()).await;
+        let message = SupervisorMessage::RemoveSlot(slot.id.clone());
+        let _ = self.lifeline.supervisor.send_message(message);
+        let mut mailbox = slot.mailbox.subscribe();
+        let is_removed = |it: &Mailbox| matches!(it, Mailbox::Removed | Mailbox::Gone);
+        let removed = mailbox.wait_for(is_removed);
+        let limit = settings.total().min(MAX_SHUTDOWN) + SHUTDOWN_MARGIN;
+        let _ = tokio::time::timeout(limit, removed).await;
+        end_connections(vec![Arc::clone(slot)], Instant::now()).await;
     }
 
     /// Applies new connect limits. Returns whether they differ.
@@ -515,7 +572,7 @@ impl Runtime {
         tokio::join!(save_state(&slots, due), finish_renewals(&slots, renewed_by),);
         let forced = end_connections(slots, due).await;
         for closed in &mut report.servers {
-            if forced.contains(&closed.server) {
+            if forced.contains(&closed.id()) {
                 closed.how = CloseOutcome::Forced;
             }
         }

@@ -1,5 +1,6 @@
 //! The status of a server.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mcpvisor_core::machine::{Action, Fault, FaultClass};
@@ -10,7 +11,8 @@ use serde::{Serialize, Serializer};
 
 use crate::config::{ConfigProblem, Severity};
 
-/// A snapshot of one server.
+/// A snapshot of one server, or of one of its connections: an instance of a pool, or the connection of
+/// a client.
 ///
 /// Its JSON form has exactly the fields that the command line documents.
 #[derive(Debug, Clone)]
@@ -18,10 +20,14 @@ use crate::config::{ConfigProblem, Severity};
 pub struct ServerStatus {
     /// The server's name.
     pub name: ServerName,
-    /// Distinguishes servers that had this name: 0 for a server that was present at the start; each
-    /// server added at run time gets a larger number than all earlier ones. Name, instance and
-    /// generation identify one connection of a runtime.
+    /// Distinguishes the instances of a server, and servers that had this name: 0 for the first
+    /// instance of a server that was present at the start; every other one gets a number of its own,
+    /// larger than those of earlier ones. Name, instance and generation identify one connection of
+    /// a runtime.
     pub instance: u32,
+    /// The client whose connection it is, by name; `None` unless the scope of the server is
+    /// [`ConnectionScope::Client`](crate::ConnectionScope::Client).
+    pub client: Option<Arc<str>>,
     /// Its state.
     pub state: StateName,
     /// The latest connection.
@@ -158,6 +164,7 @@ impl ServerStatus {
         Self {
             name,
             instance: 0,
+            client: None,
             state,
             generation: Generation::NONE,
             since: SystemTime::now(),
@@ -268,9 +275,12 @@ impl Serialize for ServerStatus {
             name: &'a str,
             version: &'a str,
         }
-        let mut status = serializer.serialize_struct("ServerStatus", 21)?;
+        let mut status = serializer.serialize_struct("ServerStatus", 22)?;
         status.serialize_field("name", &self.name)?;
         status.serialize_field("instance", &self.instance)?;
+        if let Some(client) = &self.client {
+            status.serialize_field("client", &**client)?;
+        }
         status.serialize_field("state", &self.state)?;
         status.serialize_field("generation", &self.generation)?;
         // An unusable entry has no transport and no history.

@@ -300,6 +300,31 @@ impl Transport {
         }
     }
 
+    /// Whether it can be used with several accounts.
+    pub(crate) fn has_accounts(&self) -> bool {
+        #[cfg(feature = "auth")]
+        return self.is_http();
+        #[cfg(not(feature = "auth"))]
+        false
+    }
+
+    /// The same server with another account.
+    #[cfg_attr(
+        not(feature = "auth"),
+        allow(unused_variables, reason = "it has no accounts")
+    )]
+    pub(crate) fn with_account(&self, account: &str) -> Self {
+        match &self.0 {
+            #[cfg(feature = "auth")]
+            TransportKind::Http(endpoint) => {
+                let mut endpoint = endpoint.clone();
+                endpoint.auth.account = Some(account.to_owned());
+                Self(TransportKind::Http(endpoint))
+            }
+            _ => self.clone(),
+        }
+    }
+
     /// The account, where the server is used with several.
     pub(crate) fn account(&self) -> Option<&str> {
         match &self.0 {

@@ -166,7 +166,7 @@ mod tests {
     fn a_client_sees_no_change_of_hidden_tools() {
         let merger = Arc::new(CatalogMerger::default());
         merger.update(&name("git"), some(&["search", "delete"]));
-        let view = merger.view(Filter::from_patterns(["git__*", "!*delete*"]));
+        let view = merger.view(Filter::from_patterns(["git__*", "!*delete*"]), None);
         let mut changes = view.changes();
         merger.update(&name("git"), some(&["search", "delete", "delete_all"]));
         merger.update(&name("files"), some(&["read"]));

@@ -84,7 +84,7 @@ impl CatalogMerger {
     }
 
     /// The newest view of a server, merged or not; during its merge, the one before it.
-    fn last_view(&self, server: &ServerName) -> Option<Arc<ServerView>> {
+    pub(super) fn last_view(&self, server: &ServerName) -> Option<Arc<ServerView>> {
         if let Some(view) = lock(&self.queue).views.get(server) {
             return view.clone();
         }
@@ -105,8 +105,12 @@ impl CatalogMerger {
     }
 
     /// A new view for a client.
-    pub(crate) fn view(self: &Arc<Self>, filter: Filter) -> Arc<ClientView> {
-        Arc::new(ClientView::new(filter, Arc::clone(self)))
+    pub(crate) fn view(
+        self: &Arc<Self>,
+        filter: Filter,
+        account: Option<Arc<str>>,
+    ) -> Arc<ClientView> {
+        Arc::new(ClientView::new(filter, account, Arc::clone(self)))
     }
 
     /// Merges the queued changes into the catalog of the fleet.
@@ -182,7 +186,7 @@ mod tests {
     #[test]
     fn dropped_clients_leave_nothing_behind() {
         let merger = Arc::new(CatalogMerger::default());
-        let view = || merger.view(Filter::default());
+        let view = || merger.view(Filter::default(), None);
         let stay: Vec<_> = (0..100).map(|_| view()).collect();
         (0..10_000).for_each(|_| drop(view()));
         let left = Arc::strong_count(&merger) + Arc::weak_count(&merger);
@@ -231,7 +235,7 @@ mod tests {
     fn a_client_sees_what_passes_its_filter_now_and_later() {
         let merger = Arc::new(CatalogMerger::default());
         merger.update(&name("git"), some(&["search", "delete_repo"]));
-        let view = merger.view(Filter::from_patterns(["git__*", "!*delete*"]));
+        let view = merger.view(Filter::from_patterns(["git__*", "!*delete*"]), None);
         assert_eq!(exposed(&view.catalog()), ["git__search"]);
         merger.update(&name("files"), some(&["read"]));
         merger.update(&name("git"), some(&["search", "fork", "delete_user"]));
@@ -249,7 +253,7 @@ mod tests {
     #[test]
     fn the_revision_changes_with_what_a_reader_is_offered_and_with_nothing_else() {
         let merger = Arc::new(CatalogMerger::default());
-        let view = merger.view(Filter::from_patterns(["!*secret*"]));
+        let view = merger.view(Filter::from_patterns(["!*secret*"]), None);
         let revisions = || (merger.catalog().revision(), view.catalog().revision());
         let listed = some(&["x", "secret"]);
         merger.update(&name("a"), Arc::clone(&listed));
@@ -301,7 +305,7 @@ mod tests {
         let merger = Arc::new(CatalogMerger::default());
         // Views make the merge take longer.
         let views = ["!*1*", "!*2*", "!*3*", "!*4*"];
-        let views = views.map(|it| merger.view(Filter::from_patterns([it])));
+        let views = views.map(|it| merger.view(Filter::from_patterns([it]), None));
         let names = || (0..200).map(|number| format!("t{number}"));
         let over = Arc::new(AtomicBool::new(false));
         let other = {
@@ -330,7 +334,7 @@ mod tests {
     #[test]
     fn a_client_shares_the_views_that_did_not_change_since_its_last_read() {
         let merger = Arc::new(CatalogMerger::default());
-        let view = merger.view(Filter::from_patterns(["!*secret*"]));
+        let view = merger.view(Filter::from_patterns(["!*secret*"]), None);
         merger.update(&name("a"), some(&["x", "secret"]));
         merger.update(&name("b"), some(&["x", "secret"]));
         let first = view.catalog();
@@ -344,7 +348,7 @@ mod tests {
     #[test]
     fn a_server_publishes_while_readers_merge_and_filter() {
         let merger = Arc::new(CatalogMerger::default());
-        let view = merger.view(Filter::default());
+        let view = merger.view(Filter::default(), None);
         let (_merging, _filtering) = (lock(&merger.merging), lock(&view.filtering));
         let (done, is_done) = std::sync::mpsc::channel();
         let server = Arc::clone(&merger);
@@ -361,7 +365,7 @@ mod tests {
     fn a_read_computes_only_its_own_view() {
         let merger = Arc::new(CatalogMerger::default());
         let filter = || Filter::from_patterns(["!*t7*"]);
-        let views: Vec<_> = (0..100).map(|_| merger.view(filter())).collect();
+        let views: Vec<_> = (0..100).map(|_| merger.view(filter(), None)).collect();
         let many = |from: usize| tools((from..from + 500).map(|number| format!("t{number}")));
         let rounds = (0..5).map(|round| {
             let catalog = many(round);
@@ -385,7 +389,7 @@ mod tests {
     #[test]
     fn a_large_fleet_is_published_in_milliseconds_and_read_in_nanoseconds() {
         let merger = Arc::new(CatalogMerger::default());
-        let view = merger.view(Filter::from_patterns(["!*t7*"]));
+        let view = merger.view(Filter::from_patterns(["!*t7*"]), None);
         let many = |from: usize| tools((from..from + 200).map(|number| format!("t{number}")));
         for number in 0..200 {
             merger.update(&name(&format!("server{number}")), many(0));

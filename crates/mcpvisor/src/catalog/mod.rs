@@ -23,7 +23,7 @@ pub use findings::{Finding, FindingKind};
 pub use fleet::{FleetCatalog, FleetTool, ServerView};
 pub(crate) use merger::CatalogMerger;
 pub use search::ToolMatch;
-pub(crate) use server::ListItems;
 pub use server::ServerCatalog;
+pub(crate) use server::{Audience, ListItems};
 pub use task_support::TaskSupport;
 pub(crate) use visibility::visible_catalog;

@@ -34,6 +34,28 @@ pub struct ServerCatalog {
     pub findings: Arc<[Finding]>,
     /// Tools that wait for the approval of a person; not included in `tools`.
     pub held: Arc<[HeldTool]>,
+    /// Who may see it without a connection of its own.
+    pub(crate) audience: Audience,
+}
+
+/// Which clients may see a catalog that their own connections did not fetch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// All of them.
+    #[default]
+    Everyone,
+    /// Those that use this account of the server; none is the one of its config.
+    Account(Option<Arc<str>>),
+}
+
+impl Audience {
+    /// Whether a client with this account is included; none for the accounts of the config.
+    pub(crate) fn includes(&self, account: Option<&Arc<str>>) -> bool {
+        match self {
+            Self::Everyone => true,
+            Self::Account(own) => account.is_none() || account == own.as_ref(),
+        }
+    }
 }
 
 impl ServerCatalog {

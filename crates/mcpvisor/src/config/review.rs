@@ -156,6 +156,9 @@ fn server(server: &ServerConfig) -> ReviewedServer {
     if server.settings.rest.lazy {
         facts.push(fact("start", "lazy"));
     }
+    if server.settings.connections.is_per_client() {
+        facts.push(fact("scope", "client"));
+    }
     if server.settings.retry.trusted {
         facts.push(fact("annotations", "trusted"));
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mcpvisor_core::settings::{ConnectionScope, ConnectionSettings};
 use mcpvisor_core::{InvalidServerName, InvalidSetting, ServerName, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
@@ -172,10 +173,15 @@ impl ServerConfig {
         })
     }
 
-    /// Replaces the settings, except for a lazy start and a sleep that were set before.
+    /// Replaces the settings, except for a lazy start, a sleep and the number of connections that were
+    /// set before.
     #[must_use]
     pub fn settings(mut self, settings: ServerSettings) -> Self {
-        let rest = std::mem::replace(&mut self.settings, settings).rest;
+        let before = std::mem::replace(&mut self.settings, settings);
+        if self.settings.connections == ConnectionSettings::default() {
+            self.settings.connections = before.connections;
+        }
+        let rest = before.rest;
         self.settings.rest.lazy |= rest.lazy;
         if rest.sleep_after.is_some() {
             self.settings.rest.sleep_after = rest.sleep_after;
@@ -275,6 +281,61 @@ impl ServerConfig {
     #[must_use]
     pub fn check_results(mut self, check: ResultCheck) -> Self {
         self.check_results = check;
+        self
+    }
+
+    /// Runs a pool of instances, at most 64, for a server that answers one call at a time. Each is
+    /// a connection of its own, with its own budget, limits and status; a call goes to the least
+    /// loaded one. One instance that crashes costs only its own calls.
+    ///
+    /// ```
+    /// use mcpvisor::{ServerConfig, Transport};
+    ///
+    /// # fn example() -> Result<(), mcpvisor::InvalidServerName> {
+    /// let browser = ServerConfig::new("browser", Transport::stdio("mcp-browser"))?.instances(4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn instances(mut self, instances: usize) -> Self {
+        self.settings.connections.instances = instances;
+        self
+    }
+
+    /// Sets which clients share a connection. With [`ConnectionScope::Client`] each
+    /// [client](crate::Runtime::client) has its own, which is opened at its first request, closed
+    /// after `sleep_after` without a request (5 minutes unless set), and bounded in number by
+    /// [`max_connections`](Self::max_connections). The server keeps its state for each client, and
+    /// what it requests from a client belongs to that client.
+    ///
+    /// ```
+    /// use mcpvisor::{ConnectionScope, ServerConfig, Transport};
+    ///
+    /// # fn example() -> Result<(), mcpvisor::InvalidServerName> {
+    /// let memory = Transport::stdio("mcp-server-memory");
+    /// let memory = ServerConfig::new("memory", memory)?.scope(ConnectionScope::Client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn scope(mut self, scope: ConnectionScope) -> Self {
+        self.settings.connections.scope = scope;
+        self
+    }
+
+    /// Sets how many connections may be open at once if each client has its own. The least recently
+    /// used one without calls is closed when another is needed; while all have calls, requests wait.
+    #[must_use]
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.settings.connections.max_connections = connections;
+        self
+    }
+
+    /// Sets whether a [client](crate::Runtime::client) stays on the instance of a pool that it used
+    /// first. It moves only while that one is unavailable.
+    #[must_use]
+    pub fn affinity(mut self, affinity: bool) -> Self {
+        self.settings.connections.affinity = affinity;
         self
     }
 

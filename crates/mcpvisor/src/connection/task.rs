@@ -33,6 +33,7 @@ use crate::link::stream::{StreamLink, StreamOpener};
 use crate::link::{Link, OpenFailure};
 use crate::server::active_config::ActiveConfig;
 use crate::server::message::{ConnectionEvent, ServerMessage};
+use crate::server::places::Place;
 use crate::server::slot::ServerSlot;
 
 /// How long a cancelled open may take to finish, so that its link can be closed.
@@ -46,6 +47,7 @@ pub(crate) fn spawn(
     slot: &Arc<ServerSlot>,
     actor: &ActorRef<ServerMessage>,
     generation: Generation,
+    place: Option<Arc<Place>>,
 ) -> ConnectionHandle {
     // Admission limits the queue: at most `limits.inFlight` calls, and the commands that end them.
     let (sender, commands) = mpsc::unbounded_channel();
@@ -61,12 +63,14 @@ pub(crate) fn spawn(
             generation,
             end: None,
         },
+        _place: place,
     };
     let slot = Arc::clone(slot);
     match &config.transport.0 {
         #[cfg(feature = "stdio")]
         TransportKind::Stdio(command) => {
-            let (slot, command) = (Arc::clone(&slot), command.clone());
+            let command = command.for_client(slot.owner().map(|owner| &*owner.name));
+            let slot = Arc::clone(&slot);
             tokio::spawn(task.run(OpenStdio { slot, command }));
         }
         #[cfg(feature = "http")]
@@ -152,6 +156,8 @@ pub(super) struct ConnectionTask {
     /// The grace periods of the close; the latest value counts.
     grace: watch::Receiver<CloseSettings>,
     pub(super) reporter: Reporter,
+    /// Freed when the connection has ended.
+    _place: Option<Arc<Place>>,
 }
 
 /// Why there is no session on a link.

@@ -1,8 +1,8 @@
-//! Handles the end of a server's actor: restarts it after a crash, or removes the server.
+//! Handles the end of a slot's actor: restarts it after a crash, or removes the slot.
 
 use std::time::Duration;
 
-use mcpvisor_core::ServerName;
+use mcpvisor_core::ServerInstance;
 use mcpvisor_core::machine::StateName;
 use ractor::{ActorId, ActorProcessingErr, ActorRef};
 
@@ -24,14 +24,14 @@ impl SupervisorState {
         actor: ActorId,
         problem: &ActorProcessingErr,
     ) {
-        let Some(name) = self.name_of(actor) else {
+        let Some(id) = self.actors.remove(&actor) else {
             return;
         };
-        self.permits.governor.release(&name);
-        let Some(child) = self.children.get_mut(&name) else {
+        self.permits.governor.release(&id);
+        let Some(child) = self.children.get_mut(&id) else {
             return;
         };
-        tracing::error!(server = %name, %problem, "the server's actor crashed");
+        tracing::error!(server = %id, %problem, "the server's actor crashed");
         child.actor = None;
         child.slot.mailbox.send_replace(Mailbox::Starting);
         let (generation, parked) = {
@@ -44,34 +44,27 @@ impl SupervisorState {
         child
             .slot
             .emit(generation, EventKind::ActorRestarted { problem });
-        if self.shutdown.is_some() || !child.removals.is_empty() {
+        if self.shutdown.is_some() || child.removed {
             // A crash while closing: the connection closes by itself.
             child.slot.connection_lock.force_close();
-            self.remove_child(&name);
+            self.remove_child(&id);
         } else if parked {
-            restart_after_pause(myself, name);
+            restart_after_pause(myself, id);
         } else {
-            self.start(myself, &name).await;
+            self.start(myself, &id).await;
         }
     }
 
     pub(super) fn actor_stopped(&mut self, actor: ActorId) {
-        if let Some(name) = self.name_of(actor) {
-            self.permits.governor.release(&name);
-            self.remove_child(&name);
+        if let Some(id) = self.actors.remove(&actor) {
+            self.permits.governor.release(&id);
+            self.remove_child(&id);
         }
     }
 
-    fn name_of(&self, actor: ActorId) -> Option<ServerName> {
-        self.children
-            .iter()
-            .find(|(_, child)| child.actor.as_ref().is_some_and(|a| a.get_id() == actor))
-            .map(|(name, _)| name.clone())
-    }
-
     /// Removes a child for good and publishes its end.
-    pub(super) fn remove_child(&mut self, name: &ServerName) {
-        let Some(child) = self.children.remove(name) else {
+    pub(super) fn remove_child(&mut self, id: &ServerInstance) {
+        let Some(child) = self.children.remove(id) else {
             return;
         };
         let slot = &child.slot;
@@ -80,9 +73,10 @@ impl SupervisorState {
             let mut state = slot.restart_state();
             state.closed.get_or_insert(CloseOutcome::Forced).clone()
         };
-        self.note_closing(name, slot);
+        self.note_closing(slot);
+        slot.forget_client_slot();
         let from = slot.published.status().state;
-        slot.published.publish_end();
+        slot.publish_end();
         let generation = slot.generation();
         // An actor that crashed or was killed did not emit this.
         if from != StateName::Disabled {
@@ -97,36 +91,46 @@ impl SupervisorState {
             Some(shutdown) => {
                 slot.mailbox.send_replace(Mailbox::Gone);
                 shutdown.closed.push(ServerClosed {
-                    server: name.clone(),
+                    server: id.server.clone(),
+                    instance: id.instance,
                     how,
                 });
             }
-            None => {
+            None if slot.is_main() => {
                 slot.mailbox.send_replace(Mailbox::Removed);
                 slot.emit(generation, EventKind::Removed);
                 self.update_registry();
             }
+            None => {
+                slot.mailbox.send_replace(Mailbox::Removed);
+                slot.emit(generation, EventKind::InstanceRemoved);
+                self.permits.governor.set_fleet(self.children.len());
+            }
         }
-        for reply in child.removals {
-            let _ = reply.send(Ok(()));
+        if self.slots_of(&id.server).next().is_none() {
+            let removals = self.removals.remove(&id.server);
+            for reply in removals.into_iter().flatten() {
+                let _ = reply.send(Ok(()));
+            }
         }
     }
 
     /// The connection of a crashed actor closes by itself and may outlive its server. A new server
     /// of the same name waits for it.
-    fn note_closing(&mut self, name: &ServerName, slot: &ServerSlot) {
+    fn note_closing(&mut self, slot: &ServerSlot) {
         self.closing.retain(|_, locks| {
             locks.retain(is_taken);
             !locks.is_empty()
         });
         let taken = slot.connection_lock.taken();
         if !taken.is_empty() {
-            self.closing.insert(name.clone(), taken);
+            let locks = self.closing.entry(slot.name().clone()).or_default();
+            locks.extend(taken);
         }
     }
 }
 
-pub(super) fn restart_after_pause(supervisor: &ActorRef<SupervisorMessage>, server: ServerName) {
-    let message = || SupervisorMessage::RestartActor(server);
+pub(super) fn restart_after_pause(supervisor: &ActorRef<SupervisorMessage>, slot: ServerInstance) {
+    let message = || SupervisorMessage::RestartActor(slot);
     drop(supervisor.send_after(RESTART_PAUSE, message));
 }

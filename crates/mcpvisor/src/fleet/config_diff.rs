@@ -45,6 +45,7 @@ pub(super) fn compare_active(old: &ActiveConfig, new: &ServerConfig) -> ServerCh
         return ServerChange::Restarted { why };
     }
     let (before, after) = (&old.settings, &new.settings);
+    let connections = (&before.connections, &after.connections);
     let differs = [
         (
             before.backoff != after.backoff || before.budget != after.budget,
@@ -64,6 +65,16 @@ pub(super) fn compare_active(old: &ActiveConfig, new: &ServerConfig) -> ServerCh
         (
             before.rest.sleep_after != after.rest.sleep_after,
             "sleepAfter",
+        ),
+        (
+            connections.0.instances != connections.1.instances,
+            "instances",
+        ),
+        (connections.0.affinity != connections.1.affinity, "affinity"),
+        (connections.0.scope != connections.1.scope, "scope"),
+        (
+            connections.0.max_connections != connections.1.max_connections,
+            "maxConnections",
         ),
         (old.pin != new.pin, "pin"),
         (old.check_arguments != new.check_arguments, "checkArguments"),
@@ -99,6 +110,8 @@ pub(super) fn connection_update(change: &ServerChange) -> ConnectionUpdate {
 mod tests {
     use std::time::Duration;
 
+    use mcpvisor_core::settings::ConnectionScope;
+
     use super::*;
     use crate::{ResultCheck, ToolFilter, Transport};
 
@@ -116,7 +129,7 @@ mod tests {
         let old = server();
         assert_eq!(compare(&old, &old.clone()), ServerChange::Unchanged);
         type Change = (&'static str, fn(&mut ServerConfig));
-        let changes: [Change; 15] = [
+        let changes: [Change; 19] = [
             ("reconnect", |it| it.settings.budget.attempts += 1),
             ("health", |it| it.settings.health.threshold += 1),
             ("limits", |it| it.settings.admission.in_flight += 1),
@@ -137,6 +150,14 @@ mod tests {
             ("start", |it| it.settings.rest.lazy = true),
             ("sleepAfter", |it| {
                 it.settings.rest.sleep_after = Some(Duration::from_secs(1))
+            }),
+            ("instances", |it| it.settings.connections.instances = 2),
+            ("affinity", |it| it.settings.connections.affinity = true),
+            ("scope", |it| {
+                it.settings.connections.scope = ConnectionScope::Client;
+            }),
+            ("maxConnections", |it| {
+                it.settings.connections.max_connections = 3;
             }),
             ("pin", |it| it.pin = true),
             ("checkArguments", |it| it.check_arguments = true),

@@ -1,6 +1,6 @@
 //! Grants connect permits: the governor and the timer that wakes it.
 
-use mcpvisor_core::{Governor, GovernorSettings, ServerName};
+use mcpvisor_core::{Governor, GovernorSettings, ServerInstance};
 use ractor::ActorRef;
 
 use super::SupervisorMessage;
@@ -9,7 +9,7 @@ use crate::server::actor::now;
 
 /// The connect permits of a fleet.
 pub(super) struct ConnectPermits {
-    pub(super) governor: Governor<ServerName>,
+    pub(super) governor: Governor<ServerInstance>,
     pub(super) timer: Option<MessageTimer>,
 }
 
@@ -21,8 +21,11 @@ impl ConnectPermits {
         }
     }
 
-    /// Returns the servers that may connect now, and arms the timer for the next ones.
-    pub(super) fn grant(&mut self, supervisor: &ActorRef<SupervisorMessage>) -> Vec<ServerName> {
+    /// Returns the slots that may connect now, and arms the timer for the next ones.
+    pub(super) fn grant(
+        &mut self,
+        supervisor: &ActorRef<SupervisorMessage>,
+    ) -> Vec<ServerInstance> {
         let granted = self.governor.poll(now());
         let due = self.governor.next_deadline();
         let message = || SupervisorMessage::PermitTimerFired;

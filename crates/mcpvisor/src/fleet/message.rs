@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcpvisor_core::{GovernorSettings, ServerName};
+use mcpvisor_core::{GovernorSettings, ServerInstance, ServerName};
 use tokio::sync::oneshot;
 
 use super::ShutdownReport;
@@ -13,35 +13,39 @@ use crate::server::slot::ServerSlot;
 /// A message to the [`super::SupervisorActor`].
 #[derive(Debug)]
 pub(crate) enum SupervisorMessage {
-    /// Grant this server a connect permit when the governor allows it.
+    /// Grant this slot a connect permit when the governor allows it.
     RequestPermit {
-        /// Which server.
-        server: ServerName,
+        /// Which slot.
+        slot: ServerInstance,
         /// Not its first connect.
         reconnect: bool,
     },
-    /// Release the permit of this server, or withdraw its request.
-    ReleasePermit(ServerName),
+    /// Release the permit of this slot, or withdraw its request.
+    ReleasePermit(ServerInstance),
     /// The governor may grant permits again.
     PermitTimerFired,
     /// Change the limits on connects.
     ReconfigureGovernor(GovernorSettings),
-    /// Add a server.
+    /// Add a server, with the instances of its pool.
     Add {
-        /// Its slot.
+        /// Its main slot.
         slot: Arc<ServerSlot>,
-        /// Answered when its actor runs.
+        /// Answered when its actors run.
         reply: ControlReply,
     },
-    /// Remove a server.
+    /// Start the actor of a further slot of a server. Its mailbox says when it runs.
+    AddSlot(Arc<ServerSlot>),
+    /// Remove a server with all of its slots.
     Remove {
         /// Which server.
         server: ServerName,
         /// Answered when it is closed and forgotten.
         reply: ControlReply,
     },
-    /// Start the actor of a server again, after the pause that follows a crash.
-    RestartActor(ServerName),
+    /// Remove one further slot of a server.
+    RemoveSlot(ServerInstance),
+    /// Start the actor of a slot again, after the pause that follows a crash.
+    RestartActor(ServerInstance),
     /// Shut all servers down within the limit.
     Shutdown {
         /// For all servers together.

@@ -16,5 +16,5 @@ pub(crate) mod watch;
 pub use config_diff::ServerChange;
 pub(crate) use message::SupervisorMessage;
 pub use shutdown::{CloseOutcome, ServerClosed, ShutdownReport};
-pub(crate) use shutdown::{DROP_SHUTDOWN_LIMIT, MAX_SHUTDOWN};
+pub(crate) use shutdown::{DROP_SHUTDOWN_LIMIT, MAX_SHUTDOWN, SHUTDOWN_MARGIN};
 pub(crate) use supervisor::{ServerRegistry, SupervisorActor, SupervisorArguments};

@@ -266,12 +266,9 @@ impl Runtime {
             slot.load_approvals().await;
         }
         slot.configure(config);
-        let adjusted = self
-            .control(name.as_str(), |reply| ServerMessage::Reconfigure {
-                update,
-                reply,
-            })
-            .await;
+        let message = |reply| ServerMessage::Reconfigure { update, reply };
+        let adjusted = self.control_all(slot, message).await;
+        self.resize_pool(slot).await;
         match adjusted {
             Ok(()) | Err(ControlError::Interrupted(_)) => {}
             Err(problem) => return Err(problem),
@@ -283,5 +280,33 @@ impl Runtime {
             (true, false) => self.disable(name.as_str()).await,
             (true, true) | (false, false) => Ok(()),
         }
+    }
+
+    /// Adds or removes instances of a pool, as its config says, and removes the slots of clients that
+    /// no longer have connections of their own. Calls of a removed slot may finish.
+    async fn resize_pool(&self, slot: &Arc<ServerSlot>) {
+        let Some(group) = slot.group() else {
+            return;
+        };
+        if !slot.is_per_client() {
+            let clients = slot.client_slots();
+            join_all(clients.iter().map(|it| self.retire_slot(it))).await;
+        }
+        let mut pool = group.pool().to_vec();
+        let wanted = slot
+            .config()
+            .settings
+            .connections
+            .instances
+            .saturating_sub(1);
+        let surplus = pool.split_off(wanted.min(pool.len()));
+        let added = (pool.len()..wanted).map(|_| Arc::new(slot.new_instance()));
+        let added: Vec<Arc<ServerSlot>> = added.collect();
+        pool.extend(added.iter().cloned());
+        group.set_pool(pool);
+        for instance in added {
+            self.start_slot(instance);
+        }
+        join_all(surplus.iter().map(|it| self.retire_slot(it))).await;
     }
 }

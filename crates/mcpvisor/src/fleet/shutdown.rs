@@ -1,9 +1,10 @@
 //! Shuts a runtime down and reports how each server ended.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::ServerName;
+use mcpvisor_core::{ServerInstance, ServerName};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
@@ -18,7 +19,7 @@ use crate::server::slot::ServerSlot;
 pub(crate) const MAX_SHUTDOWN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Added to the limit of a shutdown, for the killing and reaping that cannot be shortened.
-pub(super) const SHUTDOWN_MARGIN: Duration = Duration::from_millis(500);
+pub(crate) const SHUTDOWN_MARGIN: Duration = Duration::from_millis(500);
 
 /// The limit of the shutdown that follows the drop of the last handle.
 pub(crate) const DROP_SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
@@ -27,7 +28,7 @@ pub(crate) const DROP_SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Each server, in the order of their names.
+    /// Each server, in the order of their names, with one entry for each of its instances.
     pub servers: Vec<ServerClosed>,
     /// How long it took.
     pub took: Duration,
@@ -43,15 +44,13 @@ impl ShutdownReport {
 
     /// Adds the servers that are missing because the supervisor ended first.
     pub(crate) fn complete(&mut self, slots: &[Arc<ServerSlot>]) {
-        for slot in slots {
-            let name = slot.name();
-            if self.servers.iter().any(|closed| closed.server == *name) {
-                continue;
-            }
+        let known: BTreeSet<ServerInstance> = self.servers.iter().map(ServerClosed::id).collect();
+        for slot in slots.iter().filter(|slot| !known.contains(&slot.id)) {
             let unknown = || CloseOutcome::Problem("its supervisor had ended before".to_owned());
             let how = slot.restart_state().closed.clone();
             self.servers.push(ServerClosed {
-                server: name.clone(),
+                server: slot.name().clone(),
+                instance: slot.id.instance,
                 how: how.unwrap_or_else(unknown),
             });
         }
@@ -59,18 +58,29 @@ impl ShutdownReport {
     }
 
     fn sort(&mut self) {
-        self.servers.sort_by(|a, b| a.server.cmp(&b.server));
+        self.servers.sort_by_key(ServerClosed::id);
     }
 }
 
-/// How one server ended.
+/// How one server, or one of its instances, ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerClosed {
     /// Which server.
     pub server: ServerName,
+    /// Which instance: [`ServerStatus::instance`](crate::ServerStatus::instance).
+    pub instance: u32,
     /// How it was closed.
     pub how: CloseOutcome,
+}
+
+impl ServerClosed {
+    pub(crate) fn id(&self) -> ServerInstance {
+        ServerInstance {
+            server: self.server.clone(),
+            instance: self.instance,
+        }
+    }
 }
 
 /// How a server was closed.
@@ -121,9 +131,9 @@ impl SupervisorState {
         }
         let without_actor = self.children.iter();
         let without_actor = without_actor.filter(|(_, child)| child.actor.is_none());
-        let without_actor: Vec<_> = without_actor.map(|(name, _)| name.clone()).collect();
-        for name in without_actor {
-            self.remove_child(&name);
+        let without_actor: Vec<_> = without_actor.map(|(slot, _)| slot.clone()).collect();
+        for slot in without_actor {
+            self.remove_child(&slot);
         }
     }
 

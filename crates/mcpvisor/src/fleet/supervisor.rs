@@ -1,14 +1,14 @@
-//! The supervisor actor: starts, adds and removes the actors of servers.
+//! The supervisor actor: starts, adds and removes the actors of servers, one for each slot.
 //!
 //! [`super::child_exit`] restarts actors that crash, [`super::shutdown`] ends them all, and
 //! [`super::connect_permits`] decides when they may connect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use mcpvisor_core::{ConnectKind, Generation, GovernorSettings, ServerName};
-use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use mcpvisor_core::{ConnectKind, Generation, GovernorSettings, ServerInstance, ServerName};
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::Semaphore;
 
 use super::SupervisorMessage;
@@ -29,7 +29,8 @@ const START_BATCH: usize = 4;
 /// The supervisor of one runtime.
 pub(crate) struct SupervisorActor;
 
-/// The servers of a runtime. Only the supervisor writes it; a read costs one pointer load.
+/// The main slots of the servers of a runtime. Only the supervisor writes it; a read costs one pointer
+/// load.
 pub(crate) type ServerRegistry = ArcSwap<BTreeMap<ServerName, Arc<ServerSlot>>>;
 
 /// What the supervisor starts with.
@@ -44,7 +45,11 @@ pub(crate) struct SupervisorState {
     registry: Arc<ServerRegistry>,
     pub(super) events: Arc<EventBus>,
     pub(super) catalogs: Arc<CatalogMerger>,
-    pub(super) children: BTreeMap<ServerName, Child>,
+    pub(super) children: BTreeMap<ServerInstance, Child>,
+    /// The slot of each actor that runs.
+    pub(super) actors: HashMap<ActorId, ServerInstance>,
+    /// Answered when all slots of a server are removed. A server here is being removed.
+    pub(super) removals: BTreeMap<ServerName, Vec<ControlReply>>,
     /// The connection locks of removed servers whose connections are still closing.
     pub(super) closing: BTreeMap<ServerName, Vec<Arc<Semaphore>>>,
     pub(super) permits: ConnectPermits,
@@ -55,8 +60,8 @@ pub(crate) struct SupervisorState {
 pub(super) struct Child {
     pub(super) slot: Arc<ServerSlot>,
     pub(super) actor: Option<ActorRef<ServerMessage>>,
-    /// Answered when it is removed. It is being removed unless this is empty.
-    pub(super) removals: Vec<ControlReply>,
+    /// It is being removed.
+    pub(super) removed: bool,
 }
 
 impl Drop for SupervisorState {
@@ -67,7 +72,7 @@ impl Drop for SupervisorState {
         for slot in children.chain(registry.values()) {
             let before = slot.mailbox.send_replace(Mailbox::Gone);
             if !matches!(before, Mailbox::Gone) {
-                slot.published.publish_end();
+                slot.publish_end();
             }
         }
         self.events.close();
@@ -83,11 +88,10 @@ impl SupervisorActor {
         arguments: SupervisorArguments,
     ) -> Result<SupervisorState, ActorProcessingErr> {
         let mut permits = ConnectPermits::new(arguments.governor);
-        let children: BTreeMap<ServerName, Child> = arguments
-            .registry
-            .load()
-            .iter()
-            .map(|(name, slot)| (name.clone(), Child::new(Arc::clone(slot))))
+        let servers = arguments.registry.load();
+        let slots = servers.values().flat_map(|slot| slot.instances());
+        let children: BTreeMap<ServerInstance, Child> = slots
+            .map(|slot| (slot.id.clone(), Child::new(slot)))
             .collect();
         permits.governor.set_fleet(children.len());
         Ok(SupervisorState {
@@ -95,6 +99,8 @@ impl SupervisorActor {
             events: arguments.events,
             catalogs: arguments.catalogs,
             children,
+            actors: HashMap::new(),
+            removals: BTreeMap::new(),
             closing: BTreeMap::new(),
             permits,
             shutdown: None,
@@ -106,10 +112,10 @@ impl SupervisorActor {
         myself: ActorRef<SupervisorMessage>,
         state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        let names: Vec<ServerName> = state.children.keys().cloned().collect();
-        for batch in names.chunks(START_BATCH) {
-            for name in batch {
-                state.start(&myself, name).await;
+        let slots: Vec<ServerInstance> = state.children.keys().cloned().collect();
+        for batch in slots.chunks(START_BATCH) {
+            for slot in batch {
+                state.start(&myself, slot).await;
             }
             tokio::task::yield_now().await;
         }
@@ -123,12 +129,12 @@ impl SupervisorActor {
         state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            SupervisorMessage::RequestPermit { server, reconnect } => {
-                state.request_permit(&server, reconnect);
+            SupervisorMessage::RequestPermit { slot, reconnect } => {
+                state.request_permit(&slot, reconnect);
                 state.grant_permits(&myself);
             }
-            SupervisorMessage::ReleasePermit(server) => {
-                state.permits.governor.release(&server);
+            SupervisorMessage::ReleasePermit(slot) => {
+                state.permits.governor.release(&slot);
                 state.grant_permits(&myself);
             }
             SupervisorMessage::PermitTimerFired => {
@@ -140,8 +146,10 @@ impl SupervisorActor {
                 state.grant_permits(&myself);
             }
             SupervisorMessage::Add { slot, reply } => state.add(&myself, slot, reply).await,
+            SupervisorMessage::AddSlot(slot) => state.add_slot(&myself, slot).await,
             SupervisorMessage::Remove { server, reply } => state.remove(&server, reply),
-            SupervisorMessage::RestartActor(server) => state.start(&myself, &server).await,
+            SupervisorMessage::RemoveSlot(slot) => state.begin_removal(&slot),
+            SupervisorMessage::RestartActor(slot) => state.start(&myself, &slot).await,
             SupervisorMessage::Shutdown { limit, reply } => state.shut_down(&myself, limit, reply),
             SupervisorMessage::ShutdownTimedOut => state.kill_children(),
             SupervisorMessage::Crash => crash(),
@@ -191,7 +199,7 @@ impl Child {
         Self {
             slot,
             actor: None,
-            removals: Vec::new(),
+            removed: false,
         }
     }
 
@@ -204,9 +212,13 @@ impl Child {
 }
 
 impl SupervisorState {
-    /// Starts the actor of a server, unless it runs. A failed start is retried after a pause.
-    pub(super) async fn start(&mut self, myself: &ActorRef<SupervisorMessage>, name: &ServerName) {
-        let Some(child) = self.children.get_mut(name) else {
+    /// Starts the actor of a slot, unless it runs. A failed start is retried after a pause.
+    pub(super) async fn start(
+        &mut self,
+        myself: &ActorRef<SupervisorMessage>,
+        slot: &ServerInstance,
+    ) {
+        let Some(child) = self.children.get_mut(slot) else {
             return;
         };
         if child.actor.is_some() {
@@ -218,18 +230,19 @@ impl SupervisorState {
         };
         match Actor::spawn_linked(None, ServerActor, arguments, myself.get_cell()).await {
             Ok((actor, _)) => {
+                self.actors.insert(actor.get_id(), slot.clone());
                 child.actor = Some(actor.clone());
                 child.slot.mailbox.send_replace(Mailbox::Live(actor));
             }
             Err(problem) => {
-                tracing::error!(server = %name, %problem, "the server's actor did not start");
-                restart_after_pause(myself, name.clone());
+                tracing::error!(server = %slot, %problem, "the server's actor did not start");
+                restart_after_pause(myself, slot.clone());
             }
         }
     }
 
-    fn request_permit(&mut self, server: &ServerName, reconnect: bool) {
-        let Some(child) = self.children.get(server) else {
+    fn request_permit(&mut self, slot: &ServerInstance, reconnect: bool) {
+        let Some(child) = self.children.get(slot) else {
             return;
         };
         let kind = if reconnect {
@@ -238,12 +251,12 @@ impl SupervisorState {
             ConnectKind::First
         };
         let stdio = child.slot.config().transport.is_stdio();
-        self.permits.governor.request(server.clone(), kind, stdio);
+        self.permits.governor.request(slot.clone(), kind, stdio);
     }
 
     fn grant_permits(&mut self, myself: &ActorRef<SupervisorMessage>) {
-        for server in self.permits.grant(myself) {
-            if let Some(child) = self.children.get(&server) {
+        for slot in self.permits.grant(myself) {
+            if let Some(child) = self.children.get(&slot) {
                 child.send(ServerMessage::PermitGranted);
             }
         }
@@ -258,7 +271,7 @@ impl SupervisorState {
         let name = slot.name().clone();
         let refusal = if self.shutdown.is_some() {
             Some(ControlError::RuntimeGone)
-        } else if self.children.contains_key(&name) {
+        } else if self.slots_of(&name).next().is_some() {
             Some(ControlError::Exists(name.clone()))
         } else {
             None
@@ -268,43 +281,94 @@ impl SupervisorState {
             return;
         }
         let predecessors = self.closing.remove(&name).unwrap_or_default();
-        slot.connection_lock.set_predecessors(predecessors);
-        slot.emit(Generation::NONE, EventKind::Added);
-        self.children.insert(name.clone(), Child::new(slot));
+        let instances = slot.instances();
+        for instance in &instances {
+            let locks = predecessors.clone();
+            instance.connection_lock.set_predecessors(locks);
+            let kind = match instance.is_main() {
+                true => EventKind::Added,
+                false => EventKind::InstanceAdded,
+            };
+            instance.emit(Generation::NONE, kind);
+            let child = Child::new(Arc::clone(instance));
+            self.children.insert(instance.id.clone(), child);
+        }
         self.update_registry();
-        self.start(myself, &name).await;
+        for instance in &instances {
+            self.start(myself, &instance.id).await;
+        }
         let _ = reply.send(Ok(()));
     }
 
-    fn remove(&mut self, name: &ServerName, reply: ControlReply) {
+    /// Adds a further slot of a server, unless the server is going.
+    async fn add_slot(&mut self, myself: &ActorRef<SupervisorMessage>, slot: Arc<ServerSlot>) {
+        let server = slot.name();
+        let has_main = self.slots_of(server).any(|child| child.slot.is_main());
+        if self.shutdown.is_some() || !has_main || self.removals.contains_key(server) {
+            let gone = match self.shutdown {
+                Some(_) => Mailbox::Gone,
+                None => Mailbox::Removed,
+            };
+            slot.mailbox.send_replace(gone);
+            slot.publish_end();
+            slot.forget_client_slot();
+            return;
+        }
+        slot.emit(Generation::NONE, EventKind::InstanceAdded);
+        let id = slot.id.clone();
+        self.children.insert(id.clone(), Child::new(slot));
+        self.permits.governor.set_fleet(self.children.len());
+        self.start(myself, &id).await;
+    }
+
+    fn remove(&mut self, server: &ServerName, reply: ControlReply) {
         if self.shutdown.is_some() {
             let _ = reply.send(Err(ControlError::RuntimeGone));
             return;
         }
-        let Some(child) = self.children.get_mut(name) else {
+        let slots = self.slots_of(server);
+        let slots: Vec<_> = slots.map(|child| child.slot.id.clone()).collect();
+        if slots.is_empty() {
             let _ = reply.send(Ok(()));
             return;
+        }
+        self.removals.entry(server.clone()).or_default().push(reply);
+        for slot in slots {
+            self.begin_removal(&slot);
+        }
+    }
+
+    /// Closes a slot. It is removed when its actor has stopped.
+    fn begin_removal(&mut self, slot: &ServerInstance) {
+        let Some(child) = self.children.get_mut(slot) else {
+            return;
         };
-        child.removals.push(reply);
-        if child.removals.len() > 1 {
-            // It is being removed already.
+        if std::mem::replace(&mut child.removed, true) {
             return;
         }
         let limit = child.slot.config().settings.close.total();
         child.send(ServerMessage::Shutdown(limit));
         if child.actor.is_none() {
-            self.remove_child(name);
+            self.remove_child(slot);
         }
+    }
+
+    /// The slots of a server.
+    pub(super) fn slots_of(&self, server: &ServerName) -> impl Iterator<Item = &Child> {
+        let of = |instance| ServerInstance {
+            server: server.clone(),
+            instance,
+        };
+        let children = self.children.range(of(0)..=of(u32::MAX));
+        children.map(|(_, child)| child)
     }
 
     /// Updates the registry that handles read.
     pub(super) fn update_registry(&mut self) {
-        let servers = self
-            .children
-            .iter()
-            .map(|(name, child)| (name.clone(), Arc::clone(&child.slot)))
-            .collect();
-        self.registry.store(Arc::new(servers));
+        let slots = self.children.values().map(|child| &child.slot);
+        let main = slots.filter(|slot| slot.is_main());
+        let servers = main.map(|slot| (slot.name().clone(), Arc::clone(slot)));
+        self.registry.store(Arc::new(servers.collect()));
         self.permits.governor.set_fleet(self.children.len());
     }
 }

@@ -41,3 +41,8 @@ pub(crate) use self::outgoing::{
 pub(crate) use self::pending_requests::{PendingRequests, PendingSnapshot, ReplyKind};
 pub(crate) use self::stderr_ring::StderrRing;
 pub(crate) use self::transport_link::Link;
+
+/// In the arguments, the variables and the folder of a command, the name of the client that a connection
+/// belongs to.
+#[cfg(any(feature = "stdio", feature = "config-files"))]
+pub(crate) const CLIENT_PLACEHOLDER: &str = "${MCPVISOR_CLIENT}";

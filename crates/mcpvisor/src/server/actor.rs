@@ -15,6 +15,7 @@ use ractor::{ActorProcessingErr, ActorRef};
 
 use super::call::Call;
 use super::catalog_update::ListProgress;
+use super::connection_place::PlaceState;
 #[cfg(feature = "http")]
 use super::credential::WatchTask;
 use super::list_processing::ReplyWhenPublished;
@@ -57,6 +58,7 @@ pub(crate) struct ServerState {
     pub(super) connection: Option<ConnectionHandle>,
     /// A connect permit was requested from the supervisor and not released.
     pub(super) permit_requested: bool,
+    pub(super) place: PlaceState,
     pub(super) restore: Restore,
     pub(super) lists: ListProgress,
     pub(super) draft: StatusDraft,
@@ -113,7 +115,8 @@ impl ServerState {
         let slot = arguments.slot;
         let durable = slot.restart_state().durable.clone();
         let (state, since) = slot.published.state();
-        let settings = slot.config().machine_settings();
+        let settings = slot.machine_settings();
+        slot.withdraw_place();
         let machine = Machine::new(settings, durable, now()).resuming_from(state);
         Self {
             slot,
@@ -126,6 +129,7 @@ impl ServerState {
             waiting_calls: CallMap::default(),
             connection: None,
             permit_requested: false,
+            place: PlaceState::default(),
             restore: Restore::default(),
             lists: ListProgress::default(),
             draft: StatusDraft::new(since),
@@ -163,11 +167,14 @@ impl ServerState {
             ServerMessage::Approve { tool, hash, reply } => self.approve(tool, hash, reply),
             ServerMessage::ApprovalsChanged(reply) => self.approvals_changed(reply),
             ServerMessage::Reconfigure { update, reply } => self.reconfigure(update, reply),
+            ServerMessage::AdoptLogLevel(level) => self.adopt_log_level(level),
             ServerMessage::ReportBroken(generation) => {
                 self.step(Input::ReportBroken { generation });
             }
             ServerMessage::Shutdown(limit) => self.step(Input::Shutdown { limit }),
             ServerMessage::PermitGranted => self.step(Input::PermitGranted),
+            ServerMessage::PlaceGranted => self.place_granted(),
+            ServerMessage::GiveWay => self.give_way(),
             ServerMessage::Connection { generation, event } => {
                 self.connection_event(generation, event);
             }
@@ -240,8 +247,7 @@ impl ServerState {
 
     /// Applies the config that is in the slot now.
     fn reconfigure(&mut self, update: ConnectionUpdate, reply: ControlReply) {
-        let config = self.slot.config();
-        let settings = Box::new(config.machine_settings());
+        let settings = Box::new(self.slot.machine_settings());
         self.draft.mark_changed();
         self.step(Input::Reconfigure { settings });
         if self.lists.tools_fetched_on != Generation::NONE {
@@ -310,6 +316,7 @@ impl ServerState {
         let (in_flight, waiting) = (self.machine.in_flight(), self.machine.waiting());
         self.slot.published.set_call_counts(in_flight, waiting);
         self.slot.list_expiry.set(self.machine.lists_expire_at());
+        self.update_place();
         let deadline = self.machine.next_deadline();
         MessageTimer::arm(&mut self.timer, &self.myself, deadline, || {
             ServerMessage::Tick

@@ -33,7 +33,7 @@ impl ServerSlot {
             Ok(())
         };
         let late = self.publish_late();
-        let loaded = self.pins.run_within(READ_TIMEOUT, load, late).await;
+        let loaded = self.shared.pins.run_within(READ_TIMEOUT, load, late).await;
         self.log_unanswered(loaded);
     }
 
@@ -59,13 +59,14 @@ impl ServerSlot {
     /// operation.
     fn approve_fetched_if_new(&self) {
         let config = self.config();
-        if !config.pin || self.pins.is_established() {
+        if !config.pin || self.shared.pins.is_established() {
             return;
         }
         let (fetched, with) = self.fetched_lists();
         let is_fetched = fetched.generation != Generation::NONE;
         if is_fetched && with.fingerprint() == config.fingerprint() {
-            self.pins
+            self.shared
+                .pins
                 .approve_first_listing(&fetched.tools, config.fingerprint());
         }
     }
@@ -81,7 +82,11 @@ impl ServerSlot {
                 Ok(())
             };
             let late = slot.publish_late();
-            let approved = slot.pins.run_within(WRITE_TIMEOUT, approve, late).await;
+            let approved = slot
+                .shared
+                .pins
+                .run_within(WRITE_TIMEOUT, approve, late)
+                .await;
             slot.log_unanswered(approved);
             slot.notify_approvals_changed();
         });
@@ -120,9 +125,12 @@ impl ServerSlot {
         let config = self.config();
         let approve = move |pins: &PinStore| pins.approve(&matching, config.fingerprint());
         let saved = self
+            .shared
             .pins
             .run_within(WRITE_TIMEOUT, approve, self.publish_late());
-        match saved.await {
+        let saved = saved.await;
+        self.notify_siblings_of_approvals();
+        match saved {
             Ok(()) => Ok(names),
             Err(problem) if is_unresponsive(&problem) => Err(ControlError::NotApproved {
                 server: server(),
@@ -135,8 +143,14 @@ impl ServerSlot {
         }
     }
 
-    pub(super) fn notify_approvals_changed(&self) {
+    pub(super) fn notify_approvals_changed(self: &Arc<Self>) {
         self.send(ServerMessage::ApprovalsChanged(None));
+        self.notify_siblings_of_approvals();
+    }
+
+    /// All slots of the server share the approvals.
+    fn notify_siblings_of_approvals(self: &Arc<Self>) {
+        self.send_to_siblings(|| ServerMessage::ApprovalsChanged(None));
     }
 
     /// Logs that the approval file does not answer, once per time that it stops answering.
@@ -156,17 +170,22 @@ impl ServerSlot {
             return;
         }
         let same = with.fingerprint() == config.fingerprint();
-        let first = (same && !self.pins.is_established()).then(|| tools.to_vec());
+        let first = (same && !self.shared.pins.is_established()).then(|| tools.to_vec());
+        let slot = Arc::clone(self);
         let update = move |pins: &PinStore| {
             match first {
                 Some(tools) => pins.approve_first_listing(&tools, config.fingerprint()),
-                None => pins.refresh(|| {}),
+                None => pins.refresh(|| slot.notify_siblings_of_approvals()),
             }
             Ok(())
         };
         // On a timeout the approvals stay as they were.
         let late = self.publish_late();
-        let updated = self.pins.run_within(LIST_READ_LIMIT, update, late).await;
+        let updated = self
+            .shared
+            .pins
+            .run_within(LIST_READ_LIMIT, update, late)
+            .await;
         self.log_unanswered(updated);
     }
 
@@ -188,7 +207,7 @@ impl ServerSlot {
         let limit = deadline
             .saturating_duration_since(now())
             .min(CALL_READ_LIMIT);
-        let refreshed = self.pins.run_within(limit, refresh, |_| {}).await;
+        let refreshed = self.shared.pins.run_within(limit, refresh, |_| {}).await;
         self.log_unanswered(refreshed);
     }
 }

@@ -8,6 +8,8 @@ use mcpvisor_core::open_calls::OpenCalls;
 use mcpvisor_core::settings::AdmissionSettings;
 use mcpvisor_core::{CallId, ClientId};
 
+use tokio::sync::Notify;
+
 use crate::mutex::lock;
 use crate::server::actor::now;
 
@@ -16,6 +18,8 @@ use crate::server::actor::now;
 pub(crate) struct CallAdmission {
     open: Mutex<OpenCalls>,
     next_id: AtomicU64,
+    /// Notified when no call is open.
+    none_open: Notify,
 }
 
 /// Counts as one open call until it is dropped.
@@ -30,6 +34,7 @@ impl CallAdmission {
         Self {
             open: Mutex::new(OpenCalls::new(settings)),
             next_id: AtomicU64::new(1),
+            none_open: Notify::new(),
         }
     }
 
@@ -55,14 +60,29 @@ impl CallAdmission {
         lock(&self.open).reconfigure(settings);
     }
 
-    #[cfg(test)]
+    /// The open calls.
     pub(crate) fn open_count(&self) -> usize {
         lock(&self.open).open()
+    }
+
+    /// Waits until no call is open.
+    pub(crate) async fn until_none_open(&self) {
+        loop {
+            let notified = self.none_open.notified();
+            if self.open_count() == 0 {
+                return;
+            }
+            notified.await;
+        }
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        lock(&self.admission.open).leave(self.client, now);
+        let mut open = lock(&self.admission.open);
+        open.leave(self.client, now);
+        if open.open() == 0 {
+            self.admission.none_open.notify_waiters();
+        }
     }
 }

@@ -46,7 +46,7 @@ impl ServerSlot {
             lists.visible = Arc::clone(&visible);
         }
         if publish && config.enabled {
-            self.published.publish_catalog(visible);
+            self.published.publish_catalog(visible, true);
         }
     }
 
@@ -82,7 +82,7 @@ impl ServerSlot {
             task.abort();
             self.save().await;
         }
-        self.era_writes.finish().await;
+        self.shared.era_writes.finish().await;
     }
 
     async fn save(self: &Arc<Self>) {

@@ -206,7 +206,7 @@ impl ServerState {
         let catalog = Arc::new(catalog);
         self.slot.restart_state().lists.visible = Arc::clone(&catalog);
         if self.machine.state().name().publishes() {
-            self.slot.published.publish_catalog(catalog);
+            self.slot.published.publish_catalog(catalog, true);
         }
         self.draft.mark_changed();
     }
@@ -225,6 +225,7 @@ impl ServerState {
                 ..ServerCatalog::default()
             });
         }
-        self.slot.published.publish_catalog(catalog);
+        let published = &self.slot.published;
+        published.publish_catalog(catalog, state.publishes());
     }
 }

@@ -5,7 +5,9 @@ use mcpvisor_core::{Generation, Input};
 
 use super::actor::ServerState;
 use super::call::Call;
-use super::message::{ConfirmedSetting, ConnectionEvent, FailedCall, InboundSummary};
+use super::message::{
+    ConfirmedSetting, ConnectionEvent, FailedCall, InboundSummary, ServerMessage,
+};
 
 impl ServerState {
     pub(super) fn connection_event(&mut self, generation: Generation, event: ConnectionEvent) {
@@ -92,6 +94,7 @@ impl ServerState {
         if confirmed.is_empty() {
             return;
         }
+        let mut log_level = None;
         let mut state = self.slot.restart_state();
         for setting in confirmed {
             match setting {
@@ -99,10 +102,17 @@ impl ServerState {
                 ConfirmedSetting::Unsubscribed(uri) => {
                     state.session.subscriptions.remove(&uri);
                 }
-                ConfirmedSetting::LogLevel(level) => state.session.log_level = Some(level),
+                ConfirmedSetting::LogLevel(level) => {
+                    state.session.log_level = Some(level);
+                    log_level = Some(level);
+                }
             }
         }
         drop(state);
+        if let Some(level) = log_level {
+            let slot = &self.slot;
+            slot.send_to_siblings(|| ServerMessage::AdoptLogLevel(level));
+        }
         self.report_subscriptions();
     }
 

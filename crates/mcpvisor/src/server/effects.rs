@@ -31,28 +31,28 @@ impl ServerState {
             Effect::Abandon { call, outcome, .. } => self.abandon(call, outcome),
             Effect::DropCall { call } => drop(self.waiting_calls.remove(&call)),
             Effect::RequestPermit { reconnect } => {
+                if !self.take_place(reconnect) {
+                    return None;
+                }
                 // A first connect within this process needs no permit: it starts no program and
                 // opens no socket.
                 if !reconnect && self.slot.config().transport.is_in_process() {
                     return Some(Input::PermitGranted);
                 }
-                self.permit_requested = true;
-                self.send_to_supervisor(SupervisorMessage::RequestPermit {
-                    server: self.slot.name().clone(),
-                    reconnect,
-                });
+                self.request_permit(reconnect);
             }
             Effect::ReleasePermit => {
+                self.withdraw_place_request();
                 if std::mem::take(&mut self.permit_requested) {
-                    self.send_to_supervisor(SupervisorMessage::ReleasePermit(
-                        self.slot.name().clone(),
-                    ));
+                    self.send_to_supervisor(SupervisorMessage::ReleasePermit(self.slot.id.clone()));
                 }
             }
             Effect::Open { generation } => {
                 tracing::debug!(server = %self.slot.name(), %generation, "connecting");
                 self.slot.stderr.start_connection();
-                self.connection = Some(connection::spawn(&self.slot, &self.myself, generation));
+                let place = self.place.held();
+                let connection = connection::spawn(&self.slot, &self.myself, generation, place);
+                self.connection = Some(connection);
                 self.draft.mark_changed();
             }
             Effect::Close { generation, grace } => {
@@ -88,6 +88,14 @@ impl ServerState {
             }
         }
         None
+    }
+
+    pub(super) fn request_permit(&mut self, reconnect: bool) {
+        self.permit_requested = true;
+        self.send_to_supervisor(SupervisorMessage::RequestPermit {
+            slot: self.slot.id.clone(),
+            reconnect,
+        });
     }
 
     fn send_to_supervisor(&self, message: SupervisorMessage) {

@@ -18,7 +18,7 @@ impl ServerState {
     /// Approves the tools of a server that was never seen before. Usually that is done when they
     /// are fetched; this is for tools that were fetched before they were pinned.
     pub(super) fn approve_first_tools(&mut self) {
-        if self.slot.config().pin && !self.slot.pins.is_established() {
+        if self.slot.config().pin && !self.slot.shared.pins.is_established() {
             self.slot.spawn_first_approval();
         }
     }
@@ -63,7 +63,7 @@ impl ServerState {
 
     /// Announces a problem with the approvals once while it lasts. Its text may change meanwhile.
     fn announce_problem(&mut self, generation: Generation) {
-        let problem = self.slot.pins.problem();
+        let problem = self.slot.shared.pins.problem();
         let problem = problem.filter(|_| self.slot.config().pin);
         let announced = std::mem::replace(
             &mut self.slot.restart_state().lists.problem_announced,
@@ -84,7 +84,7 @@ impl ServerState {
         let catalog = self.slot.published.catalog();
         if let Some(held) = catalog.held(name) {
             let problem = match held.reason {
-                HeldReason::Unreadable | HeldReason::Missing => self.slot.pins.problem(),
+                HeldReason::Unreadable | HeldReason::Missing => self.slot.shared.pins.problem(),
                 HeldReason::New | HeldReason::Changed | HeldReason::Moved => None,
             };
             let reason = held.reason.to_string();

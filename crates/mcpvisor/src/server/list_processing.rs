@@ -369,7 +369,7 @@ mod tests {
             let (unlock, unlocked) = std::sync::mpsc::channel::<()>();
             let slot = Arc::clone(slot);
             let thread = std::thread::spawn(move || {
-                let _approvals = slot.pins.approval();
+                let _approvals = slot.shared.pins.approval();
                 locked.send(()).unwrap();
                 let _ = unlocked.recv_timeout(DEADLINE);
             });

@@ -49,12 +49,18 @@ pub(crate) enum ServerMessage {
     },
     /// The approvals changed, by this process or another.
     ApprovalsChanged(Option<ReplyWhenPublished>),
+    /// Another instance of the pool logs from this level on.
+    AdoptLogLevel(LoggingLevel),
     /// A caller reports that this connection does not work.
     ReportBroken(Generation),
     /// Close for good, then stop.
     Shutdown(Duration),
     /// The supervisor grants the connect permit.
     PermitGranted,
+    /// It has a place for a connection: [`super::places`].
+    PlaceGranted,
+    /// Another client needs a connection: sleep, unless this one is in use.
+    GiveWay,
     /// A connection task reports an event.
     Connection {
         /// The connection.

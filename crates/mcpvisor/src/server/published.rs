@@ -1,4 +1,4 @@
-//! The published snapshots of a server: its status and its catalog.
+//! The published snapshots of a slot: its status and its catalog.
 //!
 //! Publishing replaces a snapshot. The actor publishes while it runs; the supervisor publishes the
 //! end of a server.
@@ -8,20 +8,21 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use mcpvisor_core::{ServerName, StateName};
+use mcpvisor_core::StateName;
 use rmcp::model::ServerPeerInfo;
 use tokio::sync::watch;
 
+use super::shared::ServerShared;
 use crate::api::error::Obstacle;
 use crate::api::status::ServerStatus;
 #[cfg(feature = "http")]
 use crate::api::status::UnsavedLogin;
-use crate::catalog::{CatalogMerger, ChangeSignal, ServerCatalog};
+use crate::catalog::{ClientView, ServerCatalog};
 
-/// The published snapshots of one server.
+/// The published snapshots of one slot.
 #[derive(Debug)]
 pub(crate) struct Published {
-    name: ServerName,
+    instance: u32,
     status: watch::Sender<ServerStatus>,
     pub(crate) availability: watch::Sender<Availability>,
     /// The calls in flight and queued, which change without a new status.
@@ -31,10 +32,11 @@ pub(crate) struct Published {
     invalid_results: AtomicU64,
     /// From the handshake of the last connection that came up.
     pub(crate) peer_info: ArcSwapOption<ServerPeerInfo>,
+    /// The lists of its own connection.
     catalog: ArcSwap<ServerCatalog>,
-    pub(crate) catalog_changed: ChangeSignal,
-    /// The catalog of the fleet, which includes this one.
-    fleet: Arc<CatalogMerger>,
+    shared: Arc<ServerShared>,
+    /// The client that alone sees its lists, if the slot belongs to one.
+    owner: Option<Arc<ClientView>>,
 }
 
 /// Whether a server can be used, for tasks that wait for it.
@@ -65,9 +67,13 @@ impl Availability {
 }
 
 impl Published {
-    pub(super) fn new(status: ServerStatus, fleet: Arc<CatalogMerger>) -> Self {
+    pub(super) fn new(
+        status: ServerStatus,
+        shared: Arc<ServerShared>,
+        owner: Option<Arc<ClientView>>,
+    ) -> Self {
         Self {
-            name: status.name.clone(),
+            instance: status.instance,
             availability: watch::Sender::new(Availability::of(&status)),
             status: watch::Sender::new(status),
             in_flight: AtomicUsize::new(0),
@@ -75,8 +81,8 @@ impl Published {
             invalid_results: AtomicU64::new(0),
             peer_info: ArcSwapOption::empty(),
             catalog: ArcSwap::from_pointee(ServerCatalog::default()),
-            catalog_changed: ChangeSignal::default(),
-            fleet,
+            shared,
+            owner,
         }
     }
 
@@ -109,7 +115,7 @@ impl Published {
     }
 
     /// The state and when it began.
-    pub(super) fn state(&self) -> (StateName, SystemTime) {
+    pub(crate) fn state(&self) -> (StateName, SystemTime) {
         let status = self.status.borrow();
         (status.state, status.since)
     }
@@ -132,23 +138,37 @@ impl Published {
         self.invalid_results.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Publishes a catalog, alone and in that of the fleet.
-    pub(super) fn publish_catalog(&self, catalog: Arc<ServerCatalog>) {
+    /// Publishes the catalog of the slot, alone and as part of the server's. `publishes`: the state of
+    /// the slot publishes its lists.
+    pub(super) fn publish_catalog(&self, catalog: Arc<ServerCatalog>, publishes: bool) {
         self.catalog.store(Arc::clone(&catalog));
-        self.fleet.update(&self.name, catalog);
-        self.catalog_changed.notify();
+        let public = &self.shared.public;
+        match &self.owner {
+            Some(view) if publishes && catalog.revision > 0 => {
+                view.set_own(public.name(), Some(catalog));
+            }
+            Some(view) => view.set_own(public.name(), None),
+            None => return public.publish(self.instance, catalog, publishes),
+        }
+        public.changed.notify();
     }
 
+    /// The lists of its own connection.
     pub(crate) fn catalog(&self) -> Arc<ServerCatalog> {
         self.catalog.load_full()
     }
 
-    /// Publishes the end of a server: no catalog, no calls, disabled.
-    pub(crate) fn publish_end(&self) {
+    /// Publishes the end of a slot: no catalog, no calls, disabled. With the main slot the server
+    /// ends.
+    pub(super) fn publish_end(&self, is_main: bool) {
         self.set_call_counts(0, 0);
         self.catalog.store(Arc::default());
-        self.fleet.remove(&self.name);
-        self.catalog_changed.close();
+        let public = &self.shared.public;
+        match &self.owner {
+            Some(view) => view.set_own(public.name(), None),
+            None if is_main => public.end(),
+            None => public.remove(self.instance),
+        }
         let mut status = self.status();
         status.state = StateName::Disabled;
         (status.tools, status.prompts) = (0, 0);

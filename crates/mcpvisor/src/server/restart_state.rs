@@ -26,7 +26,7 @@ pub(crate) struct RestartState {
 }
 
 /// The last known lists of a server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct KnownLists {
     /// As they were fetched.
     pub(super) fetched: Arc<ServerCatalog>,
@@ -88,5 +88,12 @@ impl RestartState {
             restarts: 0,
             closed: None,
         }
+    }
+
+    /// Takes over what another instance of the server knows: its era, and the level of its logs.
+    /// Subscriptions stay with the other one.
+    pub(super) fn inherit(&mut self, other: &Self) {
+        self.era = other.era;
+        self.session.log_level = other.session.log_level;
     }
 }

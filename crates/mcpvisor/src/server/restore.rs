@@ -5,10 +5,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use mcpvisor_core::Generation;
 use mcpvisor_core::machine::{MAX_FAULT_MESSAGE, truncate_text};
+use mcpvisor_core::{Generation, State};
 use rmcp::model::{
-    ClientRequest, SetLevelRequest, SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams,
+    ClientRequest, LoggingLevel, SetLevelRequest, SetLevelRequestParams, SubscribeRequest,
+    SubscribeRequestParams,
 };
 
 use super::actor::ServerState;
@@ -95,11 +96,31 @@ impl ServerState {
     /// waited for the connection are sent: their requests are more recent.
     pub(super) fn prepare_restore(&mut self, generation: Generation) {
         let settings = self.slot.restart_state().session.clone();
+        self.prepare_restore_of(generation, settings);
+    }
+
+    fn prepare_restore_of(&mut self, generation: Generation, settings: SessionSettings) {
         let is_empty = settings.log_level.is_none() && settings.subscriptions.is_empty();
         self.restore = Restore {
             pending: (!is_empty).then(|| Arc::new(PendingRestore(Mutex::new(settings)))),
             start_on: Some(generation),
         };
+    }
+
+    /// Logs from the level that a caller set at another instance, on this connection and later ones.
+    pub(super) fn adopt_log_level(&mut self, level: LoggingLevel) {
+        self.slot.restart_state().session.log_level = Some(level);
+        if let State::Connected(live) = self.machine.state() {
+            let generation = live.generation;
+            self.prepare_restore_of(
+                generation,
+                SessionSettings {
+                    log_level: Some(level),
+                    ..SessionSettings::default()
+                },
+            );
+            self.start_restore();
+        }
     }
 
     pub(super) fn skip_restore_of(&self, request: Option<&ClientRequest>) {

@@ -1,10 +1,12 @@
 //! Builds and publishes the status of a server, and the events that go with it.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use mcpvisor_core::machine::{Action, Fault};
 use mcpvisor_core::{Generation, ListKind, State, StateName};
 
+use super::active_config::ActiveConfig;
 use super::actor::{ServerState, now};
 use super::message::InboundSummary;
 use crate::api::events::EventKind;
@@ -105,11 +107,8 @@ impl ServerState {
         let action = match machine.state() {
             State::PermanentlyFailed { failure, .. } => Some(failure.action.clone()),
             State::Disconnected(_) => Some(Action::FixServer),
-            State::Connected(_) if config.pin => {
-                self.slot.pins.problem().map(Action::RepairApprovals)
-            }
+            State::Connected(_) => self.action_while_connected(&config),
             State::Connecting(_)
-            | State::Connected(_)
             | State::Reconnecting(_)
             | State::Disabling(_)
             | State::Sleeping(_)
@@ -118,6 +117,7 @@ impl ServerState {
         ServerStatus {
             name: self.slot.name().clone(),
             instance: self.slot.id.instance,
+            client: self.slot.owner().map(|owner| Arc::clone(&owner.name)),
             state: machine.state().name(),
             generation: durable.generation,
             since: self.draft.since,
@@ -149,6 +149,17 @@ impl ServerState {
             unsaved_login: self.draft.unsaved_login.clone(),
             lists: ListKind::ALL.map(|list| self.list_state(list)),
         }
+    }
+
+    fn action_while_connected(&self, config: &ActiveConfig) -> Option<Action> {
+        let pins = config
+            .pin
+            .then(|| self.slot.shared.pins.problem())
+            .flatten();
+        let is_shared = !config.settings.connections.is_per_client();
+        let separate = self.draft.ambiguous_requests > 0 && is_shared;
+        pins.map(Action::RepairApprovals)
+            .or(separate.then_some(Action::SeparateClients))
     }
 
     /// The last failed list of the present connection, else the last fault of the machine.

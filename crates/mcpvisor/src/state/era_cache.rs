@@ -83,7 +83,7 @@ pub(crate) fn save(slot: &Arc<ServerSlot>, era: EraKnowledge) {
         return;
     };
     let server = slot.name().clone();
-    slot.era_writes.write(async move {
+    slot.shared.era_writes.write(async move {
         let (ops, path) = (state.ops().clone(), state.path(&file));
         let write = move || state.write(&file, &contents);
         if let Err(problem) = ops.run(&path, WRITE_TIMEOUT, write).await

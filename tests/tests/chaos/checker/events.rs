@@ -18,9 +18,9 @@ pub(super) fn check(history: &History, report: &mut Report) {
         format!("the first event has version {begin}")
     });
     for event in &history.events {
-        let server = (!event.server.is_empty()).then(|| name(&event.server));
+        let server = (!event.server.is_empty()).then(|| (name(&event.server), 0));
         let generation = Generation::from(event.generation);
-        chains.take(event.version, server.as_ref(), generation, &fact(event));
+        chains.take(event.version, server, generation, &fact(event));
     }
     for violation in chains.violations() {
         report.add(kind(&violation.what), violation.to_string());

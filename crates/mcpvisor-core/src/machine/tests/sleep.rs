@@ -181,3 +181,24 @@ fn calls_wait_for_the_tools_if_configured_so() {
         assert!(effects.iter().any(starts), "{outcome:?}: {effects:?}");
     }
 }
+
+#[test]
+fn an_unused_server_gives_way_and_a_used_one_does_not() {
+    let mut harness = Harness::connected_with(sleepy(), &[]);
+    harness.step(Input::SubscriptionsChanged { active: true });
+    assert!(!harness.machine.can_give_way());
+    harness.step(Input::GiveWay);
+    assert_eq!(harness.name(), StateName::Connected, "it has subscriptions");
+    harness.step(Input::SubscriptionsChanged { active: false });
+    harness.step(Input::Call(harness.read(1)));
+    harness.step(Input::GiveWay);
+    assert_eq!(harness.name(), StateName::Connected, "it has a call");
+    harness.step(answered(1, 1));
+    assert!(harness.machine.can_give_way());
+    harness.step(Input::GiveWay);
+    assert_eq!(harness.name(), StateName::Sleeping);
+    // A server that may not sleep keeps its connection.
+    let mut harness = Harness::connected_with(ServerSettings::default(), &[]);
+    harness.step(Input::GiveWay);
+    assert_eq!(harness.name(), StateName::Connected);
+}

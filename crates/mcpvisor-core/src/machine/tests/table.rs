@@ -47,6 +47,7 @@ list changed      | late late late late late late =    late late late late late 
 list fetched      | late late late late late late =    late late late late late late late late late late late late late late
 list expires      | late late late late late late =    late late late late late late late late late late late late late late
 lists used        | .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
+give way          | .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
 report broken     | late late late late late late Rd   late late late late late late late late late late late late late late
 enable            | Cq   Cq   Cc   .    .    .    .    .    .    .    .    .    Rq   Rq   Ro   Rc   Rd   =    =    Cc   Cq
 disable           | .    off  Xc   off  Xc   Xc   Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .    Xc   off
@@ -216,6 +217,7 @@ fn inputs(harness: &Harness) -> Vec<Input> {
             after: secs(5),
         },
         Input::ListsUsed,
+        Input::GiveWay,
         report_broken(newest),
         Input::Enable,
         Input::Disable,
@@ -280,6 +282,7 @@ fn row(input: &Input) -> &'static str {
         Input::ListFetched { .. } => "list fetched",
         Input::ListExpires { .. } => "list expires",
         Input::ListsUsed => "lists used",
+        Input::GiveWay => "give way",
         Input::ReportBroken { .. } => "report broken",
         Input::Enable => "enable",
         Input::Disable => "disable",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mcpvisor_core::request_routing::Answerer;
 use rmcp::ErrorData;
-use rmcp::model::{ClientResult, ErrorCode};
+use rmcp::model::{ClientCapabilities, ClientResult, ErrorCode};
 use tokio::sync::Semaphore;
 
 use super::{Callbacks, Incoming, Question};
@@ -31,6 +31,11 @@ impl BoundCallbacks {
     /// Whose callbacks these are.
     pub(crate) fn owner(&self) -> Answerer {
         self.owner
+    }
+
+    /// What they offer to servers.
+    pub(crate) fn capabilities(&self) -> ClientCapabilities {
+        self.callbacks.capabilities()
     }
 
     pub(crate) fn callbacks(&self) -> &Callbacks {

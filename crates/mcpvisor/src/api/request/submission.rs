@@ -1,11 +1,12 @@
 //! Hands a request to the server's actor and waits for its answer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mcpvisor_core::CallId;
 use mcpvisor_core::machine::Outcome;
 use mcpvisor_core::request_routing::Answerer;
+use ractor::MessagingErr;
 use rmcp::model::{ClientRequest, GetMeta, NumberOrString, ProgressToken, ServerResult};
 use tokio::sync::oneshot;
 
@@ -16,9 +17,14 @@ use crate::api::handle::ServerHandle;
 use crate::api::quota::{QuotaPermit, QuotaRefusal};
 use crate::api::reply::{Answer, Failure, Reply};
 use crate::server::call::Call;
+use crate::server::call_admission::OpenCall;
+use crate::server::group::until_available;
 use crate::server::message::ServerMessage;
 use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
+
+/// Slots that a call is offered to, if each is removed by a reload before it takes the call.
+const MAX_SLOTS: u32 = 3;
 
 /// A call that the actor may have.
 struct Submitted {
@@ -29,11 +35,11 @@ struct Submitted {
 
 impl Options {
     /// Submits the request and waits for its answer.
-    pub(super) async fn submit(&mut self, terms: &Terms) -> Result<ServerResult, Failure> {
+    pub(super) async fn submit(&mut self, terms: &mut Terms) -> Result<ServerResult, Failure> {
         let agent = self.handle.agent.clone();
         let begun = agent.as_ref().map(|agent| agent.cancellations());
         self.begun = begun;
-        let submission = self.send(terms.due, terms.idle);
+        let submission = self.send(terms);
         let submitted = match (&agent, begun) {
             (Some(agent), Some(begun)) => {
                 let submitted = agent.unless_cancelled_since(begun, submission).await;
@@ -51,19 +57,53 @@ impl Options {
         answer.unwrap_or(Err(Failure::ActorGone))
     }
 
-    /// Waits for the client's quota, and hands the request to the server's actor.
-    async fn send(&mut self, deadline: Instant, idle: Duration) -> Result<Submitted, Failure> {
+    /// Waits for the client's quota, and hands the request to an actor of the server.
+    async fn send(&mut self, terms: &mut Terms) -> Result<Submitted, Failure> {
         let request = std::mem::replace(&mut self.request, Err(String::new()));
         let mut request = request.map_err(Failure::InvalidRequest)?;
-        let handle = &self.handle;
-        let client = handle.client();
         let quota = match self.of_runtime {
             true => None,
-            false => take_quota(handle, deadline).await?,
+            false => take_quota(&self.handle, terms.due).await?,
         };
-        let slot = &handle.slot;
-        let open = slot.calls.open(client);
-        let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let (slot, open) = open_call(&self.handle, &request)?;
+            terms.slot = Arc::clone(&slot);
+            let (call, answer) = self.new_call(request, &slot, open, terms);
+            // From here on the actor may have the call, so it is notified if the caller drops the
+            // future.
+            let cancel = CancelGuard {
+                slot,
+                call: call.id,
+            };
+            match submit(&cancel.slot, call, terms.due).await {
+                Ok(()) => {
+                    return Ok(Submitted {
+                        answer,
+                        cancel,
+                        _quota: quota,
+                    });
+                }
+                // Another slot gets it.
+                Err(Untaken::SlotRemoved(call))
+                    if attempts < MAX_SLOTS && self.handle.slot.outlives(&cancel.slot) =>
+                {
+                    request = call.request.ok_or(Failure::ActorGone)?;
+                }
+                Err(Untaken::SlotRemoved(_)) => return Err(Failure::Removed),
+                Err(Untaken::Failed(failure)) => return Err(failure),
+            }
+        }
+    }
+
+    fn new_call(
+        &self,
+        mut request: ClientRequest,
+        slot: &ServerSlot,
+        open: OpenCall,
+        terms: &Terms,
+    ) -> (Box<Call>, oneshot::Receiver<Answer>) {
         let id = slot.calls.next_id();
         if reports_progress(&request) {
             let token = ProgressToken(NumberOrString::Number(id.0 as i64));
@@ -72,14 +112,14 @@ impl Options {
         let (sender, answer) = oneshot::channel();
         let call = Box::new(Call {
             id,
-            client,
-            callbacks: bound_callbacks(self.callbacks.clone(), handle, id),
+            client: self.handle.client(),
+            callbacks: bound_callbacks(self.callbacks.clone(), &self.handle, id),
             request: Some(request),
             task: self.task,
             retry_policy: self.retry,
             priority: self.priority,
-            deadline,
-            idle,
+            deadline: terms.due,
+            idle: terms.idle,
             progress: self.progress.clone(),
             reply: Reply::new(sender, open),
             rounds: 0,
@@ -88,17 +128,25 @@ impl Options {
             refusal: None,
             catalog_at_send: None,
         });
-        // From here on the actor may have the call, so it is notified if the caller drops the
-        // future.
-        let slot = Arc::clone(slot);
-        let cancel = CancelGuard { slot, call: id };
-        submit(&cancel.slot, call, deadline).await?;
-        Ok(Submitted {
-            answer,
-            cancel,
-            _quota: quota,
-        })
+        (call, answer)
     }
+}
+
+/// Opens a call on the slot that gets it.
+fn open_call(
+    handle: &ServerHandle,
+    request: &ClientRequest,
+) -> Result<(Arc<ServerSlot>, OpenCall), Failure> {
+    let slot = handle.request_slot().ok_or(Failure::ClientClosed)?;
+    // Subscriptions are at the main slot of a pool, so that a later request finds them.
+    let opened = match request {
+        ClientRequest::SubscribeRequest(_) | ClientRequest::UnsubscribeRequest(_) => {
+            let open = slot.calls.open(handle.client());
+            open.map(|open| (slot, open))
+        }
+        _ => slot.open_call(handle.agent.as_ref()),
+    };
+    opened.ok_or(Failure::Outcome(Outcome::Busy))
 }
 
 /// Who answers what a call causes: its own callbacks, or those of its client.
@@ -122,10 +170,11 @@ async fn take_quota(
     let Some(agent) = handle.agent.as_ref().filter(|it| !it.quota.is_open()) else {
         return Ok(None);
     };
+    let slot = handle.present_slot();
     let permit = tokio::select! {
         biased;
         permit = agent.quota.take(deadline) => permit,
-        () = until_unavailable(&handle.slot) => return Ok(None),
+        () = until_unavailable(&slot) => return Ok(None),
     };
     permit.map(Some).map_err(|refusal| match refusal {
         QuotaRefusal::TooManyWaiting(limit) => Failure::ClientQueueFull(limit),
@@ -145,7 +194,7 @@ pub(super) async fn check_arguments(
     let Ok(ClientRequest::CallToolRequest(call)) = request else {
         return Ok(());
     };
-    let catalog = slot.published.catalog();
+    let catalog = slot.callers_catalog();
     let Some(tool) = catalog.tool(&call.params.name) else {
         return Ok(());
     };
@@ -161,13 +210,13 @@ pub(super) async fn check_arguments(
     }
 }
 
-/// Waits until the server cannot become ready unless a person acts.
-async fn until_unavailable(slot: &ServerSlot) {
-    let mut availability = slot.published.availability.subscribe();
-    // The sender lives in the slot, so this ends only with the condition.
-    let _ = availability
-        .wait_for(|it| *it == Availability::Unavailable)
-        .await;
+/// Waits until no instance of the server can become ready unless a person acts.
+async fn until_unavailable(slot: &Arc<ServerSlot>) {
+    let unavailable = |all: &[Availability]| {
+        let mut all = all.iter();
+        all.all(|it| *it == Availability::Unavailable)
+    };
+    until_available(&slot.instances(), unavailable).await;
 }
 
 fn deadline_before_send() -> Failure {
@@ -188,8 +237,15 @@ fn reports_progress(request: &ClientRequest) -> bool {
     )
 }
 
-/// Hands a call to the server's actor, and waits while the actor restarts.
-async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Result<(), Failure> {
+/// Why no actor took a call.
+enum Untaken {
+    /// The slot was removed; another one may take it.
+    SlotRemoved(Box<Call>),
+    Failed(Failure),
+}
+
+/// Hands a call to the actor of a slot, and waits while the actor restarts.
+async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Result<(), Untaken> {
     let mut mailbox: Option<tokio::sync::watch::Receiver<Mailbox>> = None;
     loop {
         match try_submit(slot, call)? {
@@ -206,7 +262,7 @@ async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Re
                     .await
                     .is_err()
                 {
-                    return Err(deadline_before_send());
+                    return Err(Untaken::Failed(deadline_before_send()));
                 }
             }
         }
@@ -214,16 +270,16 @@ async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Re
 }
 
 /// Returns the call if no actor is running.
-fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, Failure> {
+fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, Untaken> {
     match &*slot.mailbox.borrow() {
         Mailbox::Live(actor) => match actor.send_message(ServerMessage::Call(call)) {
-            Ok(()) => Ok(None),
-            Err(ractor::MessagingErr::SendErr(ServerMessage::Call(call))) => Ok(Some(call)),
-            Err(_) => Err(Failure::ActorGone),
+            // Only a message that was not sent comes back.
+            Err(MessagingErr::SendErr(ServerMessage::Call(call))) => Ok(Some(call)),
+            Ok(()) | Err(_) => Ok(None),
         },
         Mailbox::Starting => Ok(Some(call)),
-        Mailbox::Removed => Err(Failure::Removed),
-        Mailbox::Gone => Err(Failure::RuntimeGone),
+        Mailbox::Removed => Err(Untaken::SlotRemoved(call)),
+        Mailbox::Gone => Err(Untaken::Failed(Failure::RuntimeGone)),
     }
 }
 

@@ -25,7 +25,7 @@ impl Options {
     /// Submits a tool call, as a task if its tool has to be called as one.
     pub(super) async fn submit_call(
         &mut self,
-        terms: &Terms,
+        terms: &mut Terms,
         tool: &str,
     ) -> Result<Answered, Failure> {
         let support = self.task_support(terms, tool);
@@ -55,15 +55,15 @@ impl Options {
 
     /// Whether a tool can be called as a task. `None` if its definition is not known.
     fn task_support(&self, terms: &Terms, tool: &str) -> Option<TaskSupport> {
-        let published = &terms.slot.published;
-        let info = published.peer_info.load();
+        let slot = &terms.slot;
+        let info = slot.published.peer_info.load();
         if info
             .as_ref()
             .is_some_and(|info| !task_support::calls_as_tasks(info))
         {
             return Some(TaskSupport::Forbidden);
         }
-        published.catalog().tool(tool).map(TaskSupport::of)
+        slot.callers_catalog().tool(tool).map(TaskSupport::of)
     }
 
     /// Likewise, once the connected server has listed its tools.
@@ -88,7 +88,7 @@ impl Options {
         tool: Option<&str>,
         state: TaskState,
     ) -> Result<CallToolResult, CallError> {
-        let task = TaskHandle::new(&self.handle, &state.info.id, tool);
+        let task = TaskHandle::new(&self.handle.at(&terms.slot), &state.info.id, tool);
         let mut cancel = CancelOnDrop::new(&task);
         let wait = WaitTerms {
             method: terms.method,
@@ -106,12 +106,12 @@ impl Options {
 
     /// Sends a call that is to become a task, and waits until the server has accepted it.
     pub(crate) async fn start_task(mut self, options: TaskOptions) -> Result<TaskStart, CallError> {
-        let terms = Terms::new(&self);
+        let mut terms = Terms::new(&self);
         let tool = self.tool();
         if let Some(tool) = tool.as_deref() {
             self.task = self.wanted_task(&terms, tool, &options).await?;
         }
-        let state = match self.answer(&terms, tool.as_deref()).await? {
+        let state = match self.answer(&mut terms, tool.as_deref()).await? {
             #[cfg_attr(not(feature = "schema-check"), expect(unused_mut))]
             Answered::Result(ServerResult::CallToolResult(mut result)) => {
                 #[cfg(feature = "schema-check")]
@@ -124,7 +124,11 @@ impl Options {
             }
             Answered::Task(state) => state,
         };
-        let task = TaskHandle::new(&self.handle, &state.info.id, tool.as_deref());
+        let task = TaskHandle::new(
+            &self.handle.at(&terms.slot),
+            &state.info.id,
+            tool.as_deref(),
+        );
         let mut cancel = CancelOnDrop::new(&task);
         let kept = options.keep && kept_tasks::keep(&terms.slot, task.id(), tool.as_deref()).await;
         cancel.disarm();

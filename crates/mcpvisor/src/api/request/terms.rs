@@ -21,6 +21,7 @@ use crate::server::slot::ServerSlot;
 /// What holds for a request from its first poll on.
 #[derive(Debug)]
 pub(super) struct Terms {
+    /// The slot that it was sent to; before that, the one of its handle.
     pub(super) slot: Arc<ServerSlot>,
     pub(super) config: Arc<ActiveConfig>,
     client: ClientId,
@@ -33,7 +34,7 @@ pub(super) struct Terms {
 
 impl Terms {
     pub(super) fn new(options: &Options) -> Self {
-        let slot = Arc::clone(&options.handle.slot);
+        let slot = options.handle.present_slot();
         let config = slot.config();
         let timeouts = &config.settings.timeouts;
         let deadline = options.deadline.unwrap_or(timeouts.call);

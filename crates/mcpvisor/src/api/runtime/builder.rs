@@ -184,7 +184,8 @@ impl RuntimeBuilder {
                 Arc::clone(&events),
                 Arc::clone(&catalogs),
             );
-            if servers.insert(name.clone(), Arc::new(slot)).is_some() {
+            let slot = ServerSlot::with_pool(slot);
+            if servers.insert(name.clone(), slot).is_some() {
                 return Err(StartError::DuplicateServer(name));
             }
         }

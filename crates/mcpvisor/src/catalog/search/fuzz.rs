@@ -56,7 +56,7 @@ proptest! {
         limit in 0_usize..12,
     ) {
         let filter = Filter::from_patterns(&patterns);
-        let view = publish(&fleet, |_| true).view(filter.clone());
+        let view = publish(&fleet, |_| true).view(filter.clone(), None);
         let found = view.catalog().search(&query, limit);
         prop_assert!(found.len() <= limit);
         prop_assert!(found.iter().all(|it| filter.passes(it.tool.exposed())));

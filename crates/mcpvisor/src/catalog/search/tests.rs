@@ -112,7 +112,7 @@ fn equal_scores_are_ordered_by_server_and_name_whatever_the_order_of_the_lists()
 #[test]
 fn only_a_search_builds_indexes_and_only_of_servers_that_changed() {
     let merger = fleet();
-    let view = merger.view(Filter::from_patterns(["!git__log"]));
+    let view = merger.view(Filter::from_patterns(["!git__log"]), None);
     let first = merger.catalog();
     assert!(!first.servers().any(is_indexed), "no search, no index");
     first.search("file", 1);
@@ -135,7 +135,7 @@ fn only_a_search_builds_indexes_and_only_of_servers_that_changed() {
 #[test]
 fn a_client_shares_the_index_of_a_server_of_which_it_sees_everything() {
     let merger = fleet();
-    let view = merger.view(Filter::from_patterns(["!git__log"]));
+    let view = merger.view(Filter::from_patterns(["!git__log"]), None);
     merger.catalog().search("file", 1);
     let seen = view.catalog();
     assert!(is_indexed(seen.server("files").unwrap()));

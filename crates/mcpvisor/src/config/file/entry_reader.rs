@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use mcpvisor_core::settings::ConnectionScope;
 use rmcp::model::ProtocolVersion;
 
 use super::duration::{MAX_DURATION, parse_duration};
@@ -221,6 +222,7 @@ impl<'a> EntryReader<'a> {
             Kind::Scopes(at) => *at(raw) = Some(self.scopes(path, node)?),
             Kind::Port(at) => *at(raw) = Some(port(path, node)?),
             Kind::CommandLine(at) => *at(raw) = self.command_line(path, node)?,
+            Kind::Scope => raw.settings.connections.scope = read_scope(path, node)?,
             Kind::Start => raw.settings.rest.lazy = is_lazy(path, node)?,
             Kind::Protocol => raw.protocol = Some(protocol(path, node)?),
             Kind::Command => self.command(path, node, raw)?,
@@ -559,6 +561,14 @@ pub(super) fn choice(
         format!("must be one of {}", words.join(", "))
     };
     known.copied().ok_or_else(|| wrong(path, node, &problem()))
+}
+
+fn read_scope(path: &str, node: &Node) -> Result<ConnectionScope, Diagnostic> {
+    match name(path, node)?.as_str() {
+        "shared" => Ok(ConnectionScope::Shared),
+        "client" => Ok(ConnectionScope::Client),
+        _ => Err(wrong(path, node, "must be \"shared\" or \"client\"")),
+    }
 }
 
 fn is_lazy(path: &str, node: &Node) -> Result<bool, Diagnostic> {

@@ -117,6 +117,8 @@ pub(super) enum Kind {
     /// A program and its arguments.
     CommandLine(At<Vec<String>>),
     Start,
+    /// `"shared"` or `"client"`.
+    Scope,
     Protocol,
     /// A program; in the files of other clients also a list that starts with it, or an object.
     Command,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use mcpvisor_core::settings::ConnectionScope;
 use mcpvisor_core::{GovernorSettings, ServerSettings};
 use proptest::collection::vec;
 use proptest::option;
@@ -188,6 +189,13 @@ fn server() -> impl Strategy<Value = ServerConfig> {
         (server.tools.allow, server.tools.deny) = tools;
         server.settings.rest.lazy = flags[7];
         server.settings.rest.sleep_after = flags[8].then_some(times[1]);
+        if flags[6] {
+            server.settings.connections.scope = ConnectionScope::Client;
+            server.settings.connections.max_connections = count as usize;
+        } else {
+            server.settings.connections.instances = 1 + count as usize % 64;
+        }
+        server.settings.connections.affinity = flags[5];
         server.settings.listing.before_calls = flags[9];
         server.settings.timeouts.call = times[1];
         server.settings.close.drain = times[2];

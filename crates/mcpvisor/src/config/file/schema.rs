@@ -145,6 +145,7 @@ fn shape(key: &Key) -> Value {
         Kind::CommandLine(_) => {
             json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 })
         }
+        Kind::Scope => json!({ "enum": ["shared", "client"], "default": "shared" }),
         Kind::Start => json!({ "enum": ["eager", "lazy"], "default": "eager" }),
         Kind::Protocol => json!({ "enum": PROTOCOLS }),
         Kind::Command => json!({ "anyOf": [

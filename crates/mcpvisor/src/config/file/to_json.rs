@@ -237,6 +237,10 @@ fn value(key: &Key, raw: &mut RawEntry) -> Option<Value> {
             write(keys, raw, &mut section);
             (!section.is_empty()).then(|| section.into())
         }
+        Kind::Scope => Some(match raw.settings.connections.is_per_client() {
+            true => "client".into(),
+            false => "shared".into(),
+        }),
         Kind::Start => Some(match raw.settings.rest.lazy {
             false => "eager".into(),
             true => "lazy".into(),

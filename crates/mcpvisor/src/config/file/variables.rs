@@ -6,7 +6,11 @@
 
 use std::env::VarError;
 
+use crate::link::CLIENT_PLACEHOLDER;
 use crate::secret::{Secret, is_env_var_name};
+
+/// The variable that is the name of a connection's client: [`CLIENT_PLACEHOLDER`].
+const CLIENT_VARIABLE: &str = "MCPVISOR_CLIENT";
 
 /// Variables that only editors define.
 const EDITOR_VARIABLES: [&str; 6] = [
@@ -197,6 +201,10 @@ impl<'a> Variables<'a> {
 
     fn value<'r>(&self, reference: &Reference<'r>) -> Result<Value<'r>, Missing> {
         let name = reference.name;
+        if name == CLIENT_VARIABLE {
+            // Expanded for each connection.
+            return Ok(Value::Default(CLIENT_PLACEHOLDER));
+        }
         if reference.is_input {
             return Err(Missing::Input(name.to_owned()));
         }

@@ -154,7 +154,7 @@ impl<L: Link> Handshake<'_, L> {
             HandshakeRequest::Initialize => {
                 let pinned = self.task.slot.config().protocol.clone();
                 let version = pinned.unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
-                let params = self.task.slot.host.shared_client();
+                let params = self.task.slot.client_params();
                 let params = params.with_protocol_version(version);
                 let request = InitializeRequest::new(params);
                 (

@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mcpvisor_core::request_routing::Answerer;
 use mcpvisor_core::{CallId, CallMap, Generation, ServerName};
 use ractor::ActorRef;
 use rmcp::ErrorData;
@@ -182,7 +181,7 @@ impl InputRounds {
             slot: Arc::clone(slot),
             actor: actor.clone(),
             generation,
-            runtime: BoundCallbacks::new(Answerer::Runtime, Arc::clone(&slot.host.callbacks)),
+            runtime: slot.default_callbacks(),
             completions: Arc::default(),
             tasks: JoinSet::new(),
             waiting: CallMap::default(),

@@ -33,7 +33,7 @@ pub(super) struct ServerRequests {
     generation: Generation,
     tasks: JoinSet<(RequestId, Result<ClientResult, ErrorData>)>,
     unanswered: Vec<(RequestId, AbortHandle)>,
-    /// The callbacks of the embedding program.
+    /// The callbacks of the embedding program, or of the client that the connection belongs to.
     runtime: BoundCallbacks,
     /// Calls that ended without an answer.
     pub(super) abandoned: AbandonedCalls,
@@ -48,7 +48,7 @@ impl ServerRequests {
             generation,
             tasks: JoinSet::new(),
             unanswered: Vec::new(),
-            runtime: BoundCallbacks::new(Answerer::Runtime, Arc::clone(&slot.host.callbacks)),
+            runtime: slot.default_callbacks(),
             abandoned: AbandonedCalls::default(),
             idle_refreshed_at: None,
         }
@@ -147,6 +147,9 @@ impl<L: Link> Session<'_, L> {
         });
         match request_routing::route(cause, causes, &requests.abandoned, now()) {
             RequestRoute::To(Answerer::Runtime) => Ok(requests.runtime.clone()),
+            RequestRoute::To(answerer) if answerer == requests.runtime.owner() => {
+                Ok(requests.runtime.clone())
+            }
             RequestRoute::To(answerer) => {
                 let mut calls = self.pending.calls();
                 let call = calls.find(|call| call.answerer() == answerer);

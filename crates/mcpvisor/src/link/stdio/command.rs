@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::link::CLIENT_PLACEHOLDER;
 use crate::secret::{MIN_REDACTED_CHARS, Secret, Secrets, proxy_credentials, url_credentials};
 
 /// Variables that every child inherits.
@@ -41,6 +42,11 @@ const INHERITED_ANY_CASE: &[&str] = &["http_proxy", "https_proxy", "no_proxy", "
 /// (search path, home, locale, terminal, time zone, proxies, certificates) and those named by
 /// [`StdioCommand::inherit_env`]. [`StdioCommand::env`] sets further ones.
 ///
+/// `${MCPVISOR_CLIENT}` in an argument, in the value of a variable or in the working directory is the
+/// name of the client that the connection belongs to
+/// ([`ServerConfig::scope`](crate::ServerConfig::scope)), percent-encoded where it needs to be;
+/// `default` for calls without a client.
+///
 /// The child leads its own process group, which is killed when the connection ends. If the host is
 /// killed, Linux kills the child as well, unless the child gained privileges when it started
 /// (setuid and the like). The rest of the group, and children on other systems, then end only if
@@ -63,6 +69,34 @@ pub struct StdioCommand {
     pub(super) cwd: Option<PathBuf>,
     /// Secret texts within the other parts.
     secrets: Vec<Secret<OsString>>,
+}
+
+/// Replaces the placeholder in a text that is valid UTF-8.
+fn replace_placeholder(text: &OsStr, name: &str) -> OsString {
+    match text.to_str() {
+        Some(text) if text.contains(CLIENT_PLACEHOLDER) => {
+            text.replace(CLIENT_PLACEHOLDER, name).into()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// A name of one file that is different for different names: what may have a meaning in a path or a
+/// shell is percent-encoded.
+fn as_file_name(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len());
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => encoded.push(char::from(byte)),
+            b'-' | b'.' if at > 0 => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    match encoded.as_str() {
+        // The name of connections without a client.
+        "" | "default" => format!("%{encoded}"),
+        _ => encoded,
+    }
 }
 
 impl StdioCommand {
@@ -112,6 +146,24 @@ impl StdioCommand {
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = Some(cwd.into());
         self
+    }
+
+    /// The command for the connection of one client: its name in place of
+    /// [`CLIENT_PLACEHOLDER`].
+    pub(crate) fn for_client(&self, client: Option<&str>) -> Self {
+        let name = client.map_or_else(|| "default".to_owned(), as_file_name);
+        let fill = |text: &OsStr| replace_placeholder(text, &name);
+        let fill_secret = |text: &Secret<OsString>| Secret::new(fill(text.expose()));
+        Self {
+            args: self.args.iter().map(fill_secret).collect(),
+            env: self
+                .env
+                .iter()
+                .map(|(key, value)| (key.clone(), fill_secret(value)))
+                .collect(),
+            cwd: self.cwd.as_ref().map(|cwd| fill(cwd.as_os_str()).into()),
+            ..self.clone()
+        }
     }
 
     /// The working directory, if one is set.
@@ -320,6 +372,45 @@ mod tests {
                 .secrets(parent)
                 .redact("canary-1 canary-2 canary-3 argument true"),
             "*** *** *** argument true"
+        );
+    }
+
+    #[test]
+    fn the_name_of_a_client_is_one_part_of_a_path_and_never_that_of_another() {
+        let command = StdioCommand::new("server")
+            .arg("--file=/data/${MCPVISOR_CLIENT}.json")
+            .env("MEMORY", "${MCPVISOR_CLIENT}/${MCPVISOR_CLIENT}")
+            .env("OTHER", "${OTHER}")
+            .cwd("/home/${MCPVISOR_CLIENT}");
+        let filled = command.for_client(Some("agent 1/../x"));
+        let name = "agent%201%2F..%2Fx";
+        let args: Vec<&OsStr> = filled.arguments().collect();
+        assert_eq!(args, [&*format!("--file=/data/{name}.json")]);
+        let variables: Vec<_> = filled.set_variables().map(|(_, value)| value).collect();
+        assert_eq!(variables, [&*format!("{name}/{name}"), "${OTHER}"]);
+        assert_eq!(filled.cwd, Some(format!("/home/{name}").into()));
+        let named = |client| {
+            let filled = command.for_client(client);
+            filled.cwd.unwrap().to_string_lossy().into_owned()
+        };
+        let names = [
+            None,
+            Some("default"),
+            Some(""),
+            Some("."),
+            Some(".."),
+            Some("%"),
+            Some("%default"),
+            Some("a/b"),
+            Some("a%2Fb"),
+            Some("-v"),
+            Some("ä"),
+        ];
+        let all: std::collections::BTreeSet<String> = names.into_iter().map(named).collect();
+        assert_eq!(all.len(), names.len(), "{all:?}");
+        assert!(
+            all.iter()
+                .all(|it| it.matches('/').count() == 2 && !it.ends_with('.'))
         );
     }
 }

@@ -1,6 +1,8 @@
 //! Our own keys: the transport and the supervision of a server.
 
 use mcpvisor_core::GovernorSettings;
+use mcpvisor_core::connection_places::MAX_CONNECTIONS;
+use mcpvisor_core::instance_choice::MAX_INSTANCES;
 use mcpvisor_core::settings::MessageSettings;
 
 use super::{AUTH, Key, Kind, at_least, within};
@@ -86,6 +88,30 @@ pub(in super::super) const SETTINGS: &[Key] = &[
         "sleepAfter",
         Kind::MaybeDuration(|raw| &mut raw.settings.rest.sleep_after),
         "After this time without a call the connection is closed until the next call. Default: never.",
+    ),
+    Key::new(
+        "scope",
+        Kind::Scope,
+        "Which clients share a connection: \"shared\", all of them, or \"client\": each has its own, so that a server that keeps state keeps it for each client. Default: \"shared\".",
+    ),
+    Key::new(
+        "maxConnections",
+        Kind::Size(within(1, MAX_CONNECTIONS as u64), |raw| {
+            &mut raw.settings.connections.max_connections
+        }),
+        "With \"scope\": \"client\", how many connections may be open at once. The least recently used one without calls is closed when another is needed. Default: 32.",
+    ),
+    Key::new(
+        "instances",
+        Kind::Size(within(1, MAX_INSTANCES as u64), |raw| {
+            &mut raw.settings.connections.instances
+        }),
+        "The number of instances of the server, which share its calls: for a server that answers one call at a time. Default: 1.",
+    ),
+    Key::new(
+        "affinity",
+        Kind::Flag(|raw| &mut raw.settings.connections.affinity),
+        "Whether a client stays on one instance as long as that one is available. Default: false.",
     ),
     Key::new("tools", Kind::Section(TOOLS), "Which tools callers see."),
     Key::new(
