@@ -24,7 +24,7 @@ pub(crate) async fn check(
     if mode == ResultCheck::Off || result.is_error == Some(true) {
         return Ok(());
     }
-    let catalog = slot.published.catalog();
+    let catalog = slot.callers_catalog();
     let Some(schema) = catalog.tool(tool).and_then(|it| it.output_schema.as_ref()) else {
         return Ok(());
     };

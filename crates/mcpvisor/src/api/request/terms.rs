@@ -12,7 +12,6 @@ use super::result_check;
 use super::{MAX_DEADLINE, Options};
 use crate::api::error::{CallError, RequestContext};
 use crate::api::reply::Failure;
-#[cfg(feature = "schema-check")]
 use crate::config::ResultCheck;
 use crate::server::active_config::ActiveConfig;
 use crate::server::actor::now;
@@ -50,23 +49,23 @@ impl Terms {
         }
     }
 
-    /// Checks the result of a tool, if the config says so.
+    /// Whether the results of tools are checked.
+    pub(super) fn checks_results(&self) -> bool {
+        cfg!(feature = "schema-check") && self.config.check_results != ResultCheck::Off
+    }
+
+    /// Checks the result of a tool.
     #[cfg(feature = "schema-check")]
-    pub(super) async fn check_result(
+    pub(super) async fn checked(
         &self,
         tool: Option<&str>,
-        result: &mut CallToolResult,
-    ) -> Result<(), CallError> {
-        match (self.config.check_results, tool) {
-            (ResultCheck::Off, _) | (_, None) => Ok(()),
-            // Boxed, to keep the future of an unchecked call small.
-            (mode, Some(tool)) => {
-                Box::pin(result_check::check(
-                    &self.slot, mode, tool, result, self.due,
-                ))
-                .await
-            }
+        mut result: CallToolResult,
+    ) -> Result<CallToolResult, CallError> {
+        if let Some(tool) = tool {
+            let mode = self.config.check_results;
+            result_check::check(&self.slot, mode, tool, &mut result, self.due).await?;
         }
+        Ok(result)
     }
 
     /// The error for a failure of the request.
