@@ -80,6 +80,9 @@ fn object(value: Value) -> JsonObject {
 /// Decodes a text.
 pub(crate) fn from_text<R: Whole>(text: &str) -> serde_json::Result<R> {
     let decoded = serde_json::from_str::<R>(text);
+    if decoded.is_ok() && is_plain(text) {
+        return decoded;
+    }
     let unknown = R::unknown(&mut serde_json::Deserializer::from_str(text));
     let mut result = match decoded {
         Ok(result) => result,
@@ -91,6 +94,34 @@ pub(crate) fn from_text<R: Whole>(text: &str) -> serde_json::Result<R> {
     };
     result.keep_unknown(unknown);
     Ok(result)
+}
+
+/// Whether a text is the result of most tools: one block of text, and perhaps `isError`. It has no
+/// unknown members, so the second pass over it can be omitted.
+fn is_plain(text: &str) -> bool {
+    let Some(mut rest) = text.strip_prefix(r#"{"content":[{"type":"text","text":""#) else {
+        return false;
+    };
+    // The end of the string.
+    loop {
+        let mut bytes = rest.bytes();
+        let Some(at) = bytes.position(|byte| matches!(byte, b'"' | b'\\')) else {
+            return false;
+        };
+        let is_end = rest.as_bytes()[at] == b'"';
+        // A character follows a backslash, and only ASCII is valid there.
+        let Some(next) = rest.get(at + if is_end { 1 } else { 2 }..) else {
+            return false;
+        };
+        rest = next;
+        if is_end {
+            break;
+        }
+    }
+    matches!(
+        rest,
+        "}]}" | r#"}],"isError":false}"# | r#"}],"isError":true}"#
+    )
 }
 
 /// Decodes a value.
@@ -140,5 +171,36 @@ fn replace_unknown_content(value: &mut Value, unknown: &Value) {
             pairs.for_each(|(item, unknown)| replace_unknown_content(item, unknown));
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_single_block_of_text_is_plain() {
+        for plain in [
+            r#"{"content":[{"type":"text","text":"x"}]}"#,
+            r#"{"content":[{"type":"text","text":""}],"isError":true}"#,
+            r#"{"content":[{"type":"text","text":"a\"}],b\\"}],"isError":false}"#,
+        ] {
+            assert!(is_plain(plain), "{plain}");
+            assert!(
+                serde_json::from_str::<CallToolResult>(plain).is_ok(),
+                "{plain}"
+            );
+        }
+        for other in [
+            r#"{"content":[{"type":"text","text":"x","lang":"de"}]}"#,
+            r#"{"content":[{"type":"text","text":"x"}],"more":1}"#,
+            r#"{"content":[{"type":"text","text":"x"}],"isError":true,"more":1}"#,
+            r#"{"content":[{"type":"text","text":"x\"}]}"#,
+            r#"{"content":[{"type":"text","text":"x\"#,
+            r#"{"content":[{"type":"text","text":"x\ä"#,
+            r#"{"content":[{"type":"video","text":"x"}]}"#,
+        ] {
+            assert!(!is_plain(other), "{other}");
+        }
     }
 }
