@@ -133,7 +133,7 @@ async fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outco
     }
     for (way, gate) in [
         (Way::Stdio, gates::STDIO_INSTRUCTIONS),
-        (Way::InProcess, gates::IN_PROCESS),
+        (Way::InProcess, gates::IN_PROCESS_INSTRUCTIONS),
     ] {
         table.row(&instructions::compare(way, ONE, Some(gate))?)?;
         table.row(&instructions::compare(way, MANY, None)?)?;

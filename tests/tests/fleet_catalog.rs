@@ -9,7 +9,7 @@
 mod fleet;
 
 use fleet::*;
-use mcpvisor::{CallError, Client, FleetCatalog, Known, Runtime, ToolFilter};
+use mcpvisor::{CallError, Client, FleetCatalog, Known, ResultCheck, Runtime, ToolFilter};
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
 use mcpvisor_testkit::{eventually, in_own_process};
 use rmcp::model::{ErrorData, Prompt, Resource};
@@ -289,6 +289,100 @@ async fn arguments_that_do_not_fit_the_schema_are_not_sent() {
     config.check_arguments = false;
     let (_runtime, handle) = ready(config).await;
     handle.call_tool("search", json!({ "q": 7 })).await.unwrap();
+}
+
+/// A server whose tools return their arguments, as the schema `n: integer` demands or not.
+async fn with_output_schema(mode: ResultCheck, schema: Value) -> (Runtime, mcpvisor::ServerHandle) {
+    let schema = schema.as_object().unwrap().clone();
+    let declared = |name: &'static str| {
+        let mut tool = rmcp::model::Tool::new(name, "", rmcp::model::JsonObject::new());
+        tool.output_schema = Some(std::sync::Arc::new(schema.clone()));
+        tool
+    };
+    let tools = ["count", "bare", "failing"].map(declared);
+    let bare = rmcp::model::CallToolResult::success(vec![rmcp::model::ContentBlock::text("7")]);
+    let script = Script::bare()
+        .tools(Listing::of(tools))
+        .on_call("count", Behaviour::answer())
+        .on_call("bare", Behaviour::answer_with(bare))
+        .on_call("failing", Behaviour::tool_error("no"));
+    let git = ScriptedServer::new(script);
+    ready(server("git", scripted(&git)).check_results(mode)).await
+}
+
+fn integer_n() -> Value {
+    json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] })
+}
+
+#[tokio::test]
+async fn a_result_that_does_not_match_its_schema_fails_the_call_that_ran() {
+    let (_runtime, handle) = with_output_schema(ResultCheck::Fail, integer_n()).await;
+    let valid = handle.call_tool("count", json!({ "n": 1 })).await.unwrap();
+    assert_eq!(valid.structured_content, Some(json!({ "n": 1 })));
+    assert_eq!(handle.status().invalid_results, 0);
+
+    let wrong = handle.call_tool("count", json!({ "n": "s3cret" })).await;
+    let wrong = wrong.unwrap_err();
+    assert_eq!(
+        (wrong.known(), wrong.code()),
+        (Known::Answered, "invalid_result")
+    );
+    let text = wrong.to_string();
+    assert!(
+        text.contains("count ran") && text.contains("/n: "),
+        "{text}"
+    );
+    assert!(
+        text.contains("checkResults") && !text.contains("s3cret"),
+        "{text}"
+    );
+    let result = wrong.result().unwrap();
+    assert_eq!(result.structured_content, Some(json!({ "n": "s3cret" })));
+
+    let missing = handle.call_tool("bare", json!({})).await.unwrap_err();
+    let text = missing.to_string();
+    assert!(text.contains("structuredContent is missing"), "{text}");
+    assert_eq!(missing.result().unwrap().content.len(), 1);
+    assert_eq!(handle.status().invalid_results, 2);
+
+    let failed = handle.call_tool("failing", json!({})).await.unwrap();
+    assert_eq!(failed.is_error, Some(true));
+    assert_eq!(handle.status().invalid_results, 2);
+}
+
+#[tokio::test]
+async fn a_result_that_does_not_match_is_delivered_and_counted_or_not_checked() {
+    for (mode, counted) in [(ResultCheck::Warn, 2), (ResultCheck::Off, 0)] {
+        let (_runtime, handle) = with_output_schema(mode, integer_n()).await;
+        let wrong = json!({ "n": "x", "more": [1, 2] });
+        let result = handle.call_tool("count", wrong.clone()).await.unwrap();
+        assert_eq!(result.structured_content, Some(wrong));
+        let missing = handle.call_tool("bare", json!({})).await.unwrap();
+        assert_eq!(missing.structured_content, None);
+        assert_eq!(handle.status().invalid_results, counted, "{mode:?}");
+        let status = serde_json::to_value(handle.status()).unwrap();
+        let shown = (counted > 0).then(|| json!(counted));
+        assert_eq!(status.get("invalid_results"), shown.as_ref());
+    }
+}
+
+#[test]
+fn a_result_is_delivered_if_its_check_never_ends() {
+    let name = "a_result_is_delivered_if_its_check_never_ends";
+    in_own_process(name, secs(60), async || {
+        let endless = Value::Object(slow_schema(60));
+        let (runtime, handle) = with_output_schema(ResultCheck::Fail, endless).await;
+        let began = std::time::Instant::now();
+        let late = handle.call_tool("count", json!({ "n": 1 }));
+        let result = late.deadline(millis(300)).await.unwrap();
+        assert_eq!(result.structured_content, Some(json!({ "n": 1 })));
+        for n in 0..3 {
+            let result = handle.call_tool("count", json!({ "n": n })).await.unwrap();
+            assert_eq!(result.structured_content, Some(json!({ "n": n })));
+        }
+        assert!(began.elapsed() < secs(20), "{:?}", began.elapsed());
+        runtime.shutdown(secs(5)).await;
+    });
 }
 
 /// A schema whose check time doubles with its depth.

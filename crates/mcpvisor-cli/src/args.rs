@@ -240,6 +240,10 @@ pub(crate) struct CallArgs {
     #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
     pub(crate) args: Option<String>,
 
+    /// Read the resources that the result links to, and include their contents
+    #[arg(long, conflicts_with = "task")]
+    pub(crate) follow: bool,
+
     /// Start the call as a task, print its id and return; see `mcpvisor tasks`
     #[arg(long)]
     pub(crate) task: bool,
@@ -307,10 +311,10 @@ pub(crate) struct ReadArgs {
     pub(crate) options: RequestOptions,
 }
 
-/// Where binary content goes, and whether servers may ask questions at the terminal.
+/// Where the files of a result go, and whether servers may ask questions at the terminal.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RequestOptions {
-    /// Save binary content in this folder; existing files are kept
+    /// Save images, audio and resources in this folder; existing files are kept
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use mcpvisor::config::{ConfigError, ConfigProblem};
-use mcpvisor::{Action, CallError, Fault, FaultClass, Known, ServerStatus};
+use mcpvisor::{Action, CallError, Fault, FaultClass, Known, ServerStatus, raw_definition};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::request::deadlines::Deadline;
 const AUTHORIZATION: &str = "authorization_needed";
 
 /// A failed command. As JSON: `code`, `message` and `server`, with `sent` if the code leaves it open,
-/// and `data` of a JSON-RPC error.
+/// and `data` of a JSON-RPC error or the result that does not match its schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Failure {
     #[serde(skip)]
@@ -29,7 +29,7 @@ pub(crate) struct Failure {
     /// Whether the server may have received the request, if the code does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sent: Option<bool>,
-    /// The `data` of the server's JSON-RPC error.
+    /// The `data` of the server's JSON-RPC error, or the result that does not match its schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Box<Value>>,
     /// Shown to people instead of the message, for a problem at a line of a config.
@@ -289,6 +289,7 @@ impl From<CallError> for Failure {
         let failure = Self::new(exit, code, message).with_server(error.server().as_str());
         let data = match error {
             CallError::Answered { error, .. } => error.data.map(Box::new),
+            CallError::InvalidResult { result, .. } => Some(Box::new(raw_definition(&result))),
             _ => None,
         };
         Self {

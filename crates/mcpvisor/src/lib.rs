@@ -40,6 +40,7 @@ mod link;
 mod log_limit;
 mod message_timer;
 mod mutex;
+mod saved_content;
 #[cfg_attr(
     not(feature = "stdio"),
     allow(dead_code, reason = "servers in this process have no secrets")
@@ -84,8 +85,8 @@ pub use api::callbacks::{
 };
 pub use api::client::{Client, ClientBuilder};
 pub use api::error::{
-    ArgumentProblem, BusyLimit, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
-    NotifyError, ServerNotReady, StartError, UnknownServer, UnknownTool,
+    BusyLimit, CallError, ControlError, MissingDriver, NotReady, NotSentReason, NotifyError,
+    SchemaProblem, ServerNotReady, StartError, UnknownServer, UnknownTool,
 };
 pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use api::handle::{ServerHandle, ToolHandle};
@@ -105,7 +106,7 @@ pub use catalog::{
     CatalogChanges, Finding, FindingKind, FleetCatalog, FleetTool, ListDiff, ServerCatalog,
     ServerView, TaskSupport, ToolMatch,
 };
-pub use config::{Config, ServerConfig, StartMode, ToolFilter};
+pub use config::{Config, ResultCheck, ServerConfig, StartMode, ToolFilter};
 pub use fleet::ServerChange;
 pub use fleet::reload::{ReloadError, ReloadReport, ServerReload};
 #[cfg(feature = "config-files")]
@@ -115,6 +116,7 @@ pub use fleet::{CloseOutcome, ServerClosed, ShutdownReport};
 #[doc(hidden)]
 pub use link::http::NameLookup;
 pub use link::in_process::ServerEnd;
+pub use saved_content::{ContentFolder, FileContent, SaveError, SavedContent};
 #[doc(hidden)]
 pub use state::file_ops::FileHook;
 pub use state::pins::{DefinitionChange, HeldReason, HeldTool};

@@ -1,24 +1,32 @@
-//! Members of a definition that rmcp's types do not model.
+//! Members of definitions and results that rmcp's types do not model.
 //!
-//! The decoder keeps them in the `_meta` of the definition, under one key of our own. So they stay
-//! with it in catalogs, views and the cache.
+//! The decoder keeps them in the `_meta` of the definition or of the result, under one key of our
+//! own. So they stay with it in catalogs, views and the cache. They have the shape of the value that
+//! they belong to: a list has one item for each of its items.
+
+mod collector;
+mod decoding;
+mod known;
 
 use rmcp::model::{
-    InitializeResult, JsonObject, MetaObject, Prompt, Resource, ResourceTemplate, Tool,
+    CallToolResult, GetPromptResult, InitializeResult, JsonObject, MetaObject, Prompt,
+    ReadResourceResult, Resource, ResourceTemplate, Tool,
 };
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use self::decoding::{Whole, from_text, from_value};
+
 /// The key in `_meta` under which members are kept that rmcp's types do not model.
 pub const UNKNOWN_FIELDS: &str = "io.github.mcpvisor/unknown-fields";
 
-/// A definition that has a `_meta`.
+/// A definition or a result that has a `_meta`.
 pub(crate) trait HasMeta {
     fn meta_mut(&mut self) -> &mut Option<MetaObject>;
 }
 
 macro_rules! has_meta {
-    ($($definition:ty),*) => {$(
+    ($($definition:ty),* $(,)?) => {$(
         impl HasMeta for $definition {
             fn meta_mut(&mut self) -> &mut Option<MetaObject> {
                 &mut self.meta
@@ -27,10 +35,18 @@ macro_rules! has_meta {
     )*};
 }
 
-has_meta!(Tool, Prompt, Resource, ResourceTemplate, InitializeResult);
+has_meta!(
+    Tool,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    InitializeResult,
+    CallToolResult,
+    GetPromptResult,
+    ReadResourceResult,
+);
 
 /// Keeps these members with a definition, in place of any that the server put there itself.
-#[cfg(any(feature = "stream", feature = "http"))]
 pub(crate) fn keep(definition: &mut impl HasMeta, unknown: JsonObject) {
     let meta = definition.meta_mut();
     if let Some(meta) = meta {
@@ -47,8 +63,9 @@ pub(crate) fn kept(meta: Option<&MetaObject>) -> Option<&JsonObject> {
     meta?.get(UNKNOWN_FIELDS)?.as_object()
 }
 
-/// A tool, prompt, resource or template as the server sent it, with the members that rmcp's type
-/// does not model.
+/// A tool, prompt, resource, template or result as the server sent it, with the members that rmcp's
+/// type does not model, and with content of kinds that it does not know. In the type, such content is
+/// a text: `[unsupported content: video]`. Members that are null may be missing.
 ///
 /// ```
 /// use mcpvisor::{UNKNOWN_FIELDS, raw_definition};
@@ -76,7 +93,10 @@ pub(crate) fn known_definition(definition: &impl Serialize) -> Value {
 
 /// A definition as JSON, and its unknown members.
 fn split(definition: &impl Serialize) -> (Value, Option<Value>) {
-    let mut known = serde_json::to_value(definition).unwrap_or_default();
+    // As text, because a number of single precision is written with the digits that it was read
+    // from: 0.6, not 0.6000000238.
+    let text = serde_json::to_string(definition).unwrap_or_default();
+    let mut known: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
     let meta = known.get_mut("_meta").and_then(Value::as_object_mut);
     let Some(meta) = meta else {
         return (known, None);
@@ -92,45 +112,32 @@ fn split(definition: &impl Serialize) -> (Value, Option<Value>) {
     (known, unknown)
 }
 
-/// Adds members to a value. Objects are merged, everything else is added only where it is missing.
+/// Adds members to a value. Objects and lists of equal length are merged, a number takes the place of
+/// the same number in single precision, and everything else is added only where it is missing.
 fn merge(value: &mut Value, more: Value) {
-    let (Value::Object(members), Value::Object(more)) = (value, more) else {
-        return;
-    };
-    for (name, more) in more {
-        match members.get_mut(&name) {
-            Some(known) => merge(known, more),
-            None => drop(members.insert(name, more)),
+    match (&mut *value, more) {
+        // Content of an unknown kind, which a text stands in for.
+        (Value::Object(members), Value::Object(more))
+            if members.contains_key("type") && more.contains_key("type") =>
+        {
+            *value = Value::Object(more);
         }
+        (Value::Object(members), Value::Object(more)) => {
+            for (name, more) in more {
+                match members.get_mut(&name) {
+                    Some(known) => merge(known, more),
+                    None => drop(members.insert(name, more)),
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(more)) if items.len() == more.len() => {
+            let pairs = items.iter_mut().zip(more);
+            pairs.for_each(|(item, more)| merge(item, more));
+        }
+        (Value::Number(known), Value::Number(exact)) => *known = exact,
+        _ => {}
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_raw_definition_has_all_members_and_only_the_servers_own_metadata() {
-        let kept = json!({ "execution": {}, "annotations": { "cost": 3 }, "name": "other" });
-        let tool = json!({
-            "name": "a",
-            "inputSchema": {},
-            "annotations": { "readOnlyHint": true },
-            "_meta": { "ui": 1, UNKNOWN_FIELDS: kept },
-        });
-        let tool: Tool = serde_json::from_value(tool).unwrap();
-        let expected = json!({
-            "name": "a",
-            "inputSchema": {},
-            "annotations": { "readOnlyHint": true, "cost": 3 },
-            "_meta": { "ui": 1 },
-            "execution": {},
-        });
-        assert_eq!(raw_definition(&tool), expected);
-        let plain = json!({ "name": "a", "inputSchema": {}, "_meta": {} });
-        let tool: Tool = serde_json::from_value(plain.clone()).unwrap();
-        assert_eq!(raw_definition(&tool), plain);
-    }
-}
+mod tests;

@@ -69,6 +69,7 @@ Examples:
   echo '{\"path\":\"README.md\"}' | mcpvisor call files read_text_file --args -
   mcpvisor call files read_text_file --args @arguments.json --timeout 10s
   mcpvisor call camera shot --out pictures
+  mcpvisor call files find name=notes --follow
   mcpvisor call builds release --task";
 
 pub(super) const TASKS: &str = "\

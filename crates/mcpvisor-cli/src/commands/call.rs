@@ -1,5 +1,7 @@
 //! `call`: calls one tool.
 
+mod links;
+
 use std::io::Write;
 
 use mcpvisor::rmcp::model::CallToolResult;
@@ -9,6 +11,7 @@ use mcpvisor::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use self::links::Followed;
 use crate::args::CallArgs;
 use crate::exit::Exit;
 use crate::failure::{Failure, join_sentences};
@@ -21,7 +24,7 @@ use crate::request::args_input;
 use crate::request::arguments::{self, Arguments};
 use crate::request::deadlines::RequestDeadlines;
 use crate::request::server_ready::{self, Listing};
-use crate::request::single_request::{Context, PendingRequest, Prepared, SingleRequest};
+use crate::request::single_request::{Context, PendingRequest, Prepared, Sending, SingleRequest};
 use crate::request::target::{self, Target, TargetKind};
 
 pub(super) async fn run(args: &CallArgs, invocation: &Invocation<'_>) -> Result<Exit, Failure> {
@@ -42,6 +45,15 @@ pub(super) async fn run(args: &CallArgs, invocation: &Invocation<'_>) -> Result<
             .run_with(invocation, prepare, start_task, render_start)
             .await;
     }
+    if args.follow {
+        let output = invocation.output;
+        let render = move |followed: &Followed, attachments: &Attachments| {
+            followed.render(attachments, &output)
+        };
+        return request
+            .run_with(invocation, prepare, links::follow, render)
+            .await;
+    }
     request.run(invocation, prepare, render).await
 }
 
@@ -58,7 +70,10 @@ enum Started {
     Answered(Box<CallToolResult>),
 }
 
-async fn start_task(request: Request<CallToolResult>) -> Result<Started, CallError> {
+async fn start_task(
+    request: Request<CallToolResult>,
+    _: &Sending<'_>,
+) -> Result<Started, CallError> {
     Ok(match request.as_task().keep().await? {
         TaskStart::Started(task) => Started::Task {
             server: task.server().name().to_string(),
@@ -179,14 +194,18 @@ fn unknown_tool(server: &ServerHandle, catalog: &ServerCatalog, tool: &str) -> F
 
 pub(super) fn render(result: &CallToolResult, attachments: &Attachments) -> (String, Exit) {
     let blocks = result.content.iter();
-    let text = blocks.map(|block| content::block(block, attachments));
-    let mut text: Vec<String> = text.collect();
-    if let (true, Some(structured)) = (text.is_empty(), &result.structured_content) {
-        text.push(printable_lines(&format!("{structured:#}")));
+    let lines = blocks.map(|block| content::block(block, attachments));
+    show(result, lines.collect())
+}
+
+/// The lines of a result, or its structured content if it has no others, and its exit code.
+fn show(result: &CallToolResult, mut lines: Vec<String>) -> (String, Exit) {
+    if let (true, Some(structured)) = (lines.is_empty(), &result.structured_content) {
+        lines.push(printable_lines(&format!("{structured:#}")));
     }
     let exit = match result.is_error {
         Some(true) => Exit::Failed,
         _ => Exit::Ok,
     };
-    (text.join("\n"), exit)
+    (lines.join("\n"), exit)
 }

@@ -277,7 +277,7 @@ async fn wait(
             };
             let show = move |attachments: &Attachments| {
                 let (text, exit) = call::render(&result, attachments);
-                output.result(&result, || text).map(|_| exit)
+                output.server_result(&result, || text).map(|_| exit)
             };
             attachments.show(show).await
         },

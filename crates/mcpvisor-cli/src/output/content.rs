@@ -1,22 +1,24 @@
-//! Renders results of servers as text. Binary content is saved or described.
+//! Renders results of servers as text. Binary content is saved or described, and embedded resources
+//! are saved if there is a folder for them.
 
+use mcpvisor::FileContent;
 use mcpvisor::rmcp::model::{ContentBlock, ResourceContents};
 
 use crate::output::{Attachments, printable, printable_lines};
 
 /// Shown for content types of newer protocol versions.
-const UNKNOWN: &str = "[unsupported content]";
+pub(super) const UNKNOWN: &str = "[unsupported content]";
 
 /// Renders one block of a result.
 pub(crate) fn block(block: &ContentBlock, attachments: &Attachments) -> String {
+    let media = |kind: &str, mime: &str| {
+        let what = printable(&format!("{kind} {mime}"));
+        attachments.describe(&what, FileContent::of_block(block))
+    };
     match block {
         ContentBlock::Text(text) => printable_lines(&text.text),
-        ContentBlock::Image(image) => {
-            attachments.content("image", Some(&image.mime_type), None, &image.data)
-        }
-        ContentBlock::Audio(audio) => {
-            attachments.content("audio", Some(&audio.mime_type), None, &audio.data)
-        }
+        ContentBlock::Image(image) => media("image", &image.mime_type),
+        ContentBlock::Audio(audio) => media("audio", &audio.mime_type),
         ContentBlock::ResourceLink(link) => printable(&format!("[resource {}]", link.uri)),
         ContentBlock::Resource(embedded) => resource(&embedded.resource, attachments),
         _ => UNKNOWN.to_owned(),
@@ -25,17 +27,17 @@ pub(crate) fn block(block: &ContentBlock, attachments: &Attachments) -> String {
 
 /// Renders the contents of a resource.
 pub(crate) fn resource(contents: &ResourceContents, attachments: &Attachments) -> String {
-    match contents {
-        ResourceContents::TextResourceContents { text, .. } => printable_lines(text),
-        ResourceContents::BlobResourceContents {
-            uri,
-            mime_type,
-            blob,
-            ..
-        } => {
-            let kind = printable(&format!("resource {uri}"));
-            attachments.content(&kind, mime_type.as_deref(), Some(uri), blob)
+    let (uri, mime) = match contents {
+        ResourceContents::TextResourceContents { text, .. } if !attachments.is_saving() => {
+            return printable_lines(text);
         }
-        _ => UNKNOWN.to_owned(),
-    }
+        ResourceContents::TextResourceContents { uri, mime_type, .. }
+        | ResourceContents::BlobResourceContents { uri, mime_type, .. } => (uri, mime_type),
+        _ => return UNKNOWN.to_owned(),
+    };
+    let what = match mime {
+        Some(mime) => format!("resource {uri} {mime}"),
+        None => format!("resource {uri}"),
+    };
+    attachments.describe(&printable(&what), FileContent::of_resource(contents))
 }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use mcpvisor::config::{ConfigProblem, Severity};
+use mcpvisor::raw_definition;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{ColorMode, Diagnostic, printable, printable_json, printable_lines};
 use crate::exit::Exit;
@@ -39,6 +41,20 @@ impl Output {
             false => self.text(&text())?,
         }
         Ok(Exit::Ok)
+    }
+
+    /// Prints the result of a server: one JSON document as the server sent it, or text.
+    pub(crate) fn server_result(
+        &self,
+        result: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<Exit, Failure> {
+        let raw = self.json.then(|| raw_definition(result));
+        match raw.filter(|raw| has_unknown_fields(result, raw)) {
+            Some(raw) => self.result(&raw, text),
+            // In the order of the protocol.
+            None => self.result(result, text),
+        }
     }
 
     /// Prints one JSON line of a long-lived command. Returns whether stdout is still open.
@@ -143,4 +159,10 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),
     }
+}
+
+/// Whether a result as the server sent it has more than its type.
+fn has_unknown_fields(result: &impl Serialize, raw: &Value) -> bool {
+    let text = serde_json::to_string(result).unwrap_or_default();
+    !serde_json::from_str::<Value>(&text).is_ok_and(|known| known == *raw)
 }

@@ -66,6 +66,12 @@ pub(crate) struct Context<'a> {
     pub(crate) progress: mpsc::Sender<ProgressNotificationParam>,
 }
 
+/// What a command sends its request with.
+pub(crate) struct Sending<'a> {
+    pub(crate) server: &'a ServerHandle,
+    pub(crate) deadlines: &'a RequestDeadlines,
+}
+
 /// A request that can be sent.
 pub(crate) struct Prepared<R> {
     pub(crate) request: Request<R>,
@@ -96,21 +102,20 @@ impl<'a> SingleRequest<'a> {
         prepare: impl AsyncFnOnce(Context<'_>) -> Result<Prepared<R>, Failure>,
         render: impl FnOnce(&R, &Attachments) -> (String, Exit) + Send + 'static,
     ) -> Result<Exit, Failure> {
-        self.run_with(invocation, prepare, IntoFuture::into_future, render)
-            .await
+        let send = async |request: Request<R>, _: &Sending<'_>| request.await;
+        self.run_with(invocation, prepare, send, render).await
     }
 
     /// The same with another way to send the request.
-    pub(crate) async fn run_with<R, T, F>(
+    pub(crate) async fn run_with<R, T>(
         self,
         invocation: &Invocation<'_>,
         prepare: impl AsyncFnOnce(Context<'_>) -> Result<Prepared<R>, Failure>,
-        send: impl FnOnce(Request<R>) -> F,
+        send: impl AsyncFnOnce(Request<R>, &Sending<'_>) -> Result<T, CallError>,
         render: impl FnOnce(&T, &Attachments) -> (String, Exit) + Send + 'static,
     ) -> Result<Exit, Failure>
     where
         T: Serialize + Send + 'static,
-        F: Future<Output = Result<T, CallError>>,
     {
         let (pending, output) = (self.pending, invocation.output);
         let deadlines = RequestDeadlines::new(&self.config, invocation.deadline);
@@ -135,14 +140,18 @@ impl<'a> SingleRequest<'a> {
                 .await?;
                 let request = deadlines.apply(request, prompter.can_ask());
                 pending.sent.set(true);
-                let result = progress.during(send(request)).await;
+                let sending = Sending {
+                    server: &server,
+                    deadlines: &deadlines,
+                };
+                let result = progress.during(send(request, &sending)).await;
                 let result = result.map_err(|error| {
                     let error = deadlines.restore_timeout(error);
                     with_usage(error, usage.as_deref(), &server)
                 })?;
                 let show = move |attachments: &Attachments| {
                     let (text, exit) = render(&result, attachments);
-                    output.result(&result, || text).map(|_| exit)
+                    output.server_result(&result, || text).map(|_| exit)
                 };
                 self.attachments.show(show).await
             },

@@ -11,7 +11,7 @@ mod request_context;
 mod start;
 
 pub use self::busy::BusyLimit;
-pub use self::call::{ArgumentProblem, CallError, NotSentReason};
+pub use self::call::{CallError, NotSentReason, SchemaProblem};
 pub use self::control::{ControlError, UnknownServer, UnknownTool};
 pub use self::notify::NotifyError;
 pub(crate) use self::request_context::{Obstacle, RequestContext};

@@ -8,7 +8,7 @@ use rmcp::model::{
     CompleteResult, ExtensionCapabilities, GetPromptRequest, GetPromptRequestParams,
     GetPromptResult, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
     ListResourcesResult, ListToolsResult, LoggingLevel, PingRequest, ReadResourceRequest,
-    ReadResourceRequestParams, ReadResourceResult, ServerPeerInfo, SetLevelRequest,
+    ReadResourceRequestParams, ReadResourceResult, Resource, ServerPeerInfo, SetLevelRequest,
     SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams, UnsubscribeRequest,
     UnsubscribeRequestParams,
 };
@@ -295,6 +295,22 @@ impl ServerHandle {
     pub fn read_resource(&self, uri: impl Into<String>) -> Request<ReadResourceResult> {
         let request = ReadResourceRequest::new(ReadResourceRequestParams::new(uri.into()));
         Request::new(self, "resources/read", request)
+    }
+
+    /// Reads the resource that a link in a result names. Only the server that sent the link knows
+    /// its URI, so use the handle of the call.
+    ///
+    /// ```no_run
+    /// # async fn example(files: mcpvisor::ServerHandle) -> Result<(), mcpvisor::CallError> {
+    /// let result = files.call_tool("search", serde_json::json!({ "q": "reconnect" })).await?;
+    /// for link in result.content.iter().filter_map(|block| block.as_resource_link()) {
+    ///     println!("{}: {:?}", link.uri, files.read_link(link).await?.contents);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_link(&self, link: &Resource) -> Request<ReadResourceResult> {
+        self.read_resource(&link.uri)
     }
 
     /// Completes an argument of a prompt or of a resource template.

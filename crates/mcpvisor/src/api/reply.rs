@@ -45,7 +45,7 @@ pub(crate) enum Failure {
     Hidden(&'static str, FilterRejection),
     /// The arguments do not match the tool's schema.
     #[cfg(feature = "schema-check")]
-    InvalidArguments(Vec<crate::api::error::ArgumentProblem>),
+    InvalidArguments(Vec<crate::api::error::SchemaProblem>),
     /// The tool needs a person's approval. Holds the reason.
     HeldBack(String),
     /// The server requested input that was not provided.

@@ -5,6 +5,8 @@
 
 mod from_result;
 mod key;
+#[cfg(feature = "schema-check")]
+pub(crate) mod result_check;
 mod rounds;
 mod submission;
 mod tasks;
@@ -70,8 +72,8 @@ pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60)
 pub struct Request<R> {
     /// `None` if no server answers it.
     key: Option<RequestKey>,
-    /// Until the first poll.
-    options: Option<Options>,
+    /// Until the first poll. Boxed, because requests and their futures are moved.
+    options: Option<Box<Options>>,
     /// From the first poll on.
     running: Option<Running<R>>,
 }
@@ -128,7 +130,7 @@ impl<R> Request<R> {
         let key = handle.slot.host.next_request_key();
         Self {
             key: Some(key),
-            options: Some(Options {
+            options: Some(Box::new(Options {
                 handle: handle.clone(),
                 key,
                 request,
@@ -143,7 +145,7 @@ impl<R> Request<R> {
                 task: None,
                 of_runtime: false,
                 begun: None,
-            }),
+            })),
             running: None,
         }
     }
@@ -168,7 +170,7 @@ impl<R> Request<R> {
     }
 
     /// The request and its options, once.
-    pub(crate) fn take_options(&mut self) -> Option<Options> {
+    pub(crate) fn take_options(&mut self) -> Option<Box<Options>> {
         self.options.take()
     }
 
@@ -274,20 +276,39 @@ impl<R: FromResult + 'static> Future for Request<R> {
 }
 
 impl Options {
-    async fn run<R: FromResult>(mut self) -> Result<R, CallError> {
+    async fn run<R: FromResult>(mut self: Box<Self>) -> Result<R, CallError> {
         let mut terms = Terms::new(&self);
         let tool = self.tool();
         let result = match self.answer(&mut terms, tool.as_deref()).await? {
-            Answered::Result(result) => result,
-            Answered::Task(state) => {
-                let result = self.await_task(&terms, tool.as_deref(), *state).await?;
-                ServerResult::CallToolResult(result)
-            }
+            Answered::Result(result) if !terms.checks_results() => result,
+            // Boxed, as everything that few calls need: the future is moved with every call.
+            answered => Box::pin(self.finish(&terms, tool.as_deref(), answered)).await?,
         };
         R::from_result(result).map_err(|problem| {
             let failure = Failure::Unreadable(format!("{problem}, got another kind"));
             terms.error(None, failure)
         })
+    }
+
+    /// Checks a result, or waits for that of a task, which checks it.
+    async fn finish(
+        self: Box<Self>,
+        terms: &Terms,
+        tool: Option<&str>,
+        answered: Answered,
+    ) -> Result<ServerResult, CallError> {
+        match answered {
+            #[cfg(feature = "schema-check")]
+            Answered::Result(ServerResult::CallToolResult(result)) => {
+                let checked = terms.checked(tool, result).await?;
+                Ok(ServerResult::CallToolResult(checked))
+            }
+            Answered::Result(result) => Ok(result),
+            Answered::Task(state) => {
+                let result = self.await_task(terms, tool, *state).await?;
+                Ok(ServerResult::CallToolResult(result))
+            }
+        }
     }
 
     /// The tool that it calls.
@@ -317,8 +338,12 @@ impl Options {
             terms.slot.refresh_approval(tool, terms.due).await;
             #[cfg(feature = "schema-check")]
             if terms.config.check_arguments
-                && let Err(failure) =
-                    submission::check_arguments(&terms.slot, &self.request, terms.due).await
+                && let Err(failure) = Box::pin(submission::check_arguments(
+                    &terms.slot,
+                    &self.request,
+                    terms.due,
+                ))
+                .await
             {
                 return Err(terms.error(Some(tool), failure));
             }
@@ -328,5 +353,26 @@ impl Options {
             _ => self.submit(terms).await.map(Answered::Result),
         };
         answer.map_err(|failure| terms.error(tool, failure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::CallToolResult;
+
+    use super::*;
+
+    /// The largest future of a running request, in bytes. It is moved to the heap with every call,
+    /// so what few calls need is boxed.
+    const MAX_FUTURE: usize = 1_500;
+
+    fn size_of_output<T, F>(_: impl FnOnce(T) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn the_future_of_a_call_is_small() {
+        let size = size_of_output(Options::run::<CallToolResult>);
+        assert!(size <= MAX_FUTURE, "{size} bytes");
     }
 }

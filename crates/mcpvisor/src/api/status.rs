@@ -81,6 +81,9 @@ pub struct ServerStatus {
     /// them. Servers of protocol 2026-07-28 name the call; for older ones a connection per client
     /// does.
     pub ambiguous_requests: u64,
+    /// Structured results that did not match the output schema of their tool:
+    /// [`ResultCheck`](crate::ResultCheck).
+    pub invalid_results: u64,
     /// Suspicious entries of the catalog: [`crate::ServerCatalog::findings`].
     pub findings: usize,
     /// Tools that need a person's approval: [`crate::ServerCatalog::held`].
@@ -187,6 +190,7 @@ impl ServerStatus {
             strays: 0,
             dropped_flood: 0,
             ambiguous_requests: 0,
+            invalid_results: 0,
             findings: 0,
             held: 0,
             unsaved_login: None,
@@ -271,7 +275,7 @@ impl Serialize for ServerStatus {
             name: &'a str,
             version: &'a str,
         }
-        let mut status = serializer.serialize_struct("ServerStatus", 20)?;
+        let mut status = serializer.serialize_struct("ServerStatus", 22)?;
         status.serialize_field("name", &self.name)?;
         status.serialize_field("instance", &self.instance)?;
         if let Some(client) = &self.client {
@@ -304,6 +308,9 @@ impl Serialize for ServerStatus {
         }
         if self.held > 0 {
             status.serialize_field("held", &self.held)?;
+        }
+        if self.invalid_results > 0 {
+            status.serialize_field("invalid_results", &self.invalid_results)?;
         }
         if let Some(unsaved) = &self.unsaved_login {
             status.serialize_field("unsaved_login", unsaved)?;

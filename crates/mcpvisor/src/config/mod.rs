@@ -36,6 +36,6 @@ pub use lookup::{ConfigFolder, FoundConfig, UserFolders, candidates};
 pub use problem::{ConfigProblem, Severity};
 #[cfg(feature = "config-files")]
 pub use review::{Fact, Review, ReviewedServer};
-pub use server_config::{ServerConfig, StartMode, ToolFilter};
+pub use server_config::{ResultCheck, ServerConfig, StartMode, ToolFilter};
 #[cfg(feature = "config-files")]
 pub use source::ConfigSource;

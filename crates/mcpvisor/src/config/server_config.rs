@@ -71,6 +71,48 @@ pub struct ServerConfig {
     pub prefer_older_protocol: bool,
     /// Check the arguments of calls against the tool's schema before they are sent.
     pub check_arguments: bool,
+    /// Whether structured results are checked against the tool's output schema.
+    pub check_results: ResultCheck,
+}
+
+/// Whether the structured results of a server's tools are checked against their output schemas, and
+/// what follows from a mismatch. A tool that declares an output schema has to return a structured
+/// result that matches it. Results with `isError` are not checked. Needs the feature `schema-check`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResultCheck {
+    /// Not checked.
+    #[default]
+    Off,
+    /// A mismatch is logged and counted in
+    /// [`ServerStatus::invalid_results`](crate::ServerStatus::invalid_results), and the result is
+    /// delivered.
+    Warn,
+    /// A mismatch is counted too, and the caller gets
+    /// [`CallError::InvalidResult`](crate::CallError::InvalidResult), which has the result.
+    Fail,
+}
+
+impl ResultCheck {
+    /// The words of a config, in the order of the variants.
+    #[cfg(feature = "config-files")]
+    pub(super) const WORDS: &'static [&'static str] = &["off", "warn", "fail"];
+
+    /// Its word in a config.
+    #[cfg(feature = "config-files")]
+    pub(super) fn word(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+
+    /// The check that a word of a config means.
+    #[cfg(feature = "config-files")]
+    pub(super) fn of_word(word: Option<&str>) -> Self {
+        match word {
+            Some("warn") => Self::Warn,
+            Some("fail") => Self::Fail,
+            _ => Self::Off,
+        }
+    }
 }
 
 /// When a server is connected.
@@ -127,6 +169,7 @@ impl ServerConfig {
             protocol: None,
             prefer_older_protocol: false,
             check_arguments: false,
+            check_results: ResultCheck::Off,
         })
     }
 
@@ -231,6 +274,13 @@ impl ServerConfig {
     #[must_use]
     pub fn check_arguments(mut self, check: bool) -> Self {
         self.check_arguments = check;
+        self
+    }
+
+    /// Sets whether structured results are checked against the tool's output schema.
+    #[must_use]
+    pub fn check_results(mut self, check: ResultCheck) -> Self {
+        self.check_results = check;
         self
     }
 

@@ -78,6 +78,7 @@ pub(super) fn compare_active(old: &ActiveConfig, new: &ServerConfig) -> ServerCh
         ),
         (old.pin != new.pin, "pin"),
         (old.check_arguments != new.check_arguments, "checkArguments"),
+        (old.check_results != new.check_results, "checkResults"),
         (old.required != new.required, "required"),
         (old.enabled != new.enabled, "enabled"),
         (
@@ -112,7 +113,7 @@ mod tests {
     use mcpvisor_core::settings::ConnectionScope;
 
     use super::*;
-    use crate::{ToolFilter, Transport};
+    use crate::{ResultCheck, ToolFilter, Transport};
 
     fn server() -> ServerConfig {
         let transport = Transport::channel(|_| async {});
@@ -128,7 +129,7 @@ mod tests {
         let old = server();
         assert_eq!(compare(&old, &old.clone()), ServerChange::Unchanged);
         type Change = (&'static str, fn(&mut ServerConfig));
-        let changes: [Change; 18] = [
+        let changes: [Change; 19] = [
             ("reconnect", |it| it.settings.budget.attempts += 1),
             ("health", |it| it.settings.health.threshold += 1),
             ("limits", |it| it.settings.admission.in_flight += 1),
@@ -160,6 +161,7 @@ mod tests {
             }),
             ("pin", |it| it.pin = true),
             ("checkArguments", |it| it.check_arguments = true),
+            ("checkResults", |it| it.check_results = ResultCheck::Warn),
             ("required", |it| it.required = true),
             ("enabled", |it| it.enabled = false),
         ];

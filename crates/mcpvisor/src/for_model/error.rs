@@ -120,6 +120,12 @@ fn said(error: &CallError) -> String {
             let problems = short(&join(problems, "; "), LONGEST_ANSWER);
             format!("The arguments of {tool} do not fit its schema: {problems}. {CORRECT_IT}")
         }
+        CallError::InvalidResult { tool, problems, .. } => {
+            let problems = short(&join(problems, "; "), LONGEST_ANSWER);
+            format!(
+                "{tool} of {server} ran, but its result does not fit its schema: {problems}. Do not retry it."
+            )
+        }
         CallError::ToolHidden { tool, .. } => {
             format!("The tool {tool} of {server} is not available here. {DO_NOT_RETRY}")
         }
@@ -184,7 +190,7 @@ mod tests {
     use rmcp::ErrorData;
 
     use super::*;
-    use crate::api::error::{ArgumentProblem, Obstacle, RequestContext};
+    use crate::api::error::{Obstacle, RequestContext, SchemaProblem};
     use crate::api::reply::Failure;
 
     const STDERR: &str = "Traceback (most recent call last):\nKeyError: 'canary'";
@@ -299,7 +305,7 @@ mod tests {
         let error = CallError::InvalidArguments {
             server: ServerName::new("files").unwrap(),
             tool: "write".to_owned(),
-            problems: vec![ArgumentProblem {
+            problems: vec![SchemaProblem {
                 field: "/path".to_owned(),
                 problem: "is missing".to_owned(),
             }],

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock};
 use mcpvisor_core::settings::CLIENT_SLEEP_AFTER;
 use mcpvisor_core::{Filter, ServerSettings};
 
-use crate::config::ServerConfig;
+use crate::config::{ResultCheck, ServerConfig};
 use crate::mutex::lock;
 use crate::secret::{Secret, Secrets};
 
@@ -33,9 +33,8 @@ pub(crate) struct ActiveConfig {
 
 impl ActiveConfig {
     pub(crate) fn new(server: ServerConfig, before: Option<&Self>) -> Self {
-        if cfg!(not(feature = "schema-check")) && server.check_arguments {
-            tracing::warn!(server = %server.name,
-                "arguments are not checked: mcpvisor was built without the `schema-check` feature");
+        if cfg!(not(feature = "schema-check")) {
+            warn_unchecked(&server);
         }
         Self {
             filter: Filter::new(&server.tools.allow, &server.tools.deny),
@@ -116,6 +115,18 @@ impl ActiveConfig {
         let renewed = lock(&self.renewed);
         let others = renewed.iter().chain(&self.former);
         others.fold(now, |text, it| it.redact_tail(&text).into_owned())
+    }
+}
+
+/// Warns about checks that this build does not have.
+fn warn_unchecked(server: &ServerConfig) {
+    let checks = [
+        (server.check_arguments, "arguments"),
+        (server.check_results != ResultCheck::Off, "results"),
+    ];
+    for (_, what) in checks.into_iter().filter(|(enabled, _)| *enabled) {
+        tracing::warn!(server = %server.name,
+            "{what} are not checked: mcpvisor was built without the `schema-check` feature");
     }
 }
 

@@ -207,7 +207,8 @@ impl ServerSlot {
         let limit = deadline
             .saturating_duration_since(now())
             .min(CALL_READ_LIMIT);
-        let refreshed = self.shared.pins.run_within(limit, refresh, |_| {}).await;
+        // Boxed, to keep the future of other calls small.
+        let refreshed = Box::pin(self.shared.pins.run_within(limit, refresh, |_| {})).await;
         self.log_unanswered(refreshed);
     }
 }

@@ -3,8 +3,6 @@
 pub(crate) mod active_config;
 pub(crate) mod actor;
 mod approvals;
-#[cfg(feature = "schema-check")]
-pub(crate) mod argument_check;
 pub(crate) mod call;
 pub(crate) mod call_admission;
 mod catalog_owner;
@@ -30,6 +28,8 @@ mod public_catalog;
 pub(crate) mod published;
 pub(crate) mod restart_state;
 mod restore;
+#[cfg(feature = "schema-check")]
+pub(crate) mod schema_check;
 pub(crate) mod shared;
 pub(crate) mod slot;
 mod status;

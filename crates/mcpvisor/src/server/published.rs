@@ -4,7 +4,7 @@
 //! end of a server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -28,6 +28,8 @@ pub(crate) struct Published {
     /// The calls in flight and queued, which change without a new status.
     in_flight: AtomicUsize,
     waiting: AtomicUsize,
+    /// Results that did not match the output schema of their tool.
+    invalid_results: AtomicU64,
     /// From the handshake of the last connection that came up.
     pub(crate) peer_info: ArcSwapOption<ServerPeerInfo>,
     /// The lists of its own connection.
@@ -76,6 +78,7 @@ impl Published {
             status: watch::Sender::new(status),
             in_flight: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            invalid_results: AtomicU64::new(0),
             peer_info: ArcSwapOption::empty(),
             catalog: ArcSwap::from_pointee(ServerCatalog::default()),
             shared,
@@ -97,6 +100,7 @@ impl Published {
         let mut status = self.status.borrow().clone();
         status.in_flight = self.in_flight.load(Ordering::Relaxed);
         status.waiting = self.waiting.load(Ordering::Relaxed);
+        status.invalid_results = self.invalid_results();
         status
     }
 
@@ -123,6 +127,15 @@ impl Published {
     pub(super) fn set_call_counts(&self, in_flight: usize, waiting: usize) {
         self.in_flight.store(in_flight, Ordering::Relaxed);
         self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    pub(super) fn invalid_results(&self) -> u64 {
+        self.invalid_results.load(Ordering::Relaxed)
+    }
+
+    #[cfg(feature = "schema-check")]
+    pub(crate) fn count_invalid_result(&self) {
+        self.invalid_results.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Publishes the catalog of the slot, alone and as part of the server's. `publishes`: the state of

@@ -65,9 +65,12 @@ pub(crate) struct ServerSlot {
     pub(crate) log_limit: LogLimit,
     /// Limits the size of its messages.
     pub(crate) message_limits: MessageLimits,
-    /// The compiled schemas of its tools.
+    /// The compiled schemas of its tools' arguments.
     #[cfg(feature = "schema-check")]
-    pub(crate) argument_checks: Arc<super::argument_check::ArgumentChecks>,
+    pub(crate) argument_checks: Arc<super::schema_check::SchemaChecks>,
+    /// The same of their results.
+    #[cfg(feature = "schema-check")]
+    pub(crate) result_checks: Arc<super::schema_check::SchemaChecks>,
     /// The last known catalog, on disk.
     pub(super) catalog_cache: Arc<CatalogCache>,
     restart_state: Mutex<RestartState>,
@@ -252,6 +255,8 @@ impl ServerSlot {
             message_limits: MessageLimits::new(messages),
             #[cfg(feature = "schema-check")]
             argument_checks: Arc::default(),
+            #[cfg(feature = "schema-check")]
+            result_checks: Arc::default(),
             catalog_cache: Arc::new(catalog_cache),
             restart_state: Mutex::new(RestartState::new(durable, &config)),
             #[cfg(feature = "http")]

@@ -143,6 +143,7 @@ impl ServerState {
             strays: self.draft.strays,
             dropped_flood: self.draft.dropped_flood,
             ambiguous_requests: self.draft.ambiguous_requests,
+            invalid_results: self.slot.published.invalid_results(),
             findings: catalog.findings.len(),
             held: catalog.held.len(),
             unsaved_login: self.draft.unsaved_login.clone(),

@@ -9,6 +9,7 @@ use mcpvisor_core::glob::FilterRejection;
 use mcpvisor_core::machine::{Action, Fault, FaultClass, NotSent, summarize_stderr};
 use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
+use rmcp::model::CallToolResult;
 
 use super::busy::{BusyLimit, when};
 use super::join;
@@ -207,7 +208,23 @@ pub enum CallError {
         /// Which tool.
         tool: String,
         /// What is wrong, field by field.
-        problems: Vec<ArgumentProblem>,
+        problems: Vec<SchemaProblem>,
+    },
+    /// The tool ran, but its result does not match its output schema, and the config says
+    /// [`ResultCheck::Fail`](crate::ResultCheck::Fail). [`CallError::result`] has the result.
+    #[error(
+        "{server}: {tool} ran, but its result does not match its output schema: {}; fix the server, or set checkResults to \"warn\"",
+        join(.problems, "; ")
+    )]
+    InvalidResult {
+        /// Which server.
+        server: ServerName,
+        /// Which tool.
+        tool: String,
+        /// What is wrong, field by field.
+        problems: Vec<SchemaProblem>,
+        /// The result, as the server sent it.
+        result: Box<CallToolResult>,
     },
     /// A filter hides the tool from the caller; nothing was sent.
     #[error("{server}: the tool {tool} is hidden {reason}; change the filter")]
@@ -240,17 +257,17 @@ pub enum CallError {
     },
 }
 
-/// What is wrong with one argument.
+/// What is wrong with one field of a call's arguments or of its structured result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ArgumentProblem {
-    /// The field, as a JSON pointer; empty for the arguments as a whole.
+pub struct SchemaProblem {
+    /// The field, as a JSON pointer; empty for the value as a whole.
     pub field: String,
     /// What is wrong with it, without its value.
     pub problem: String,
 }
 
-impl fmt::Display for ArgumentProblem {
+impl fmt::Display for SchemaProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.field.as_str() {
             "" => f.write_str(&self.problem),
@@ -411,9 +428,10 @@ impl CallError {
             | Self::TaskUnreachable { .. } => Known::Unknown,
             Self::ToolChanged { known, .. } | Self::ToolGone { known, .. } => *known,
             Self::Refused { .. } => Known::Refused,
-            Self::Answered { .. } | Self::Unreadable { .. } | Self::InputRequired { .. } => {
-                Known::Answered
-            }
+            Self::Answered { .. }
+            | Self::Unreadable { .. }
+            | Self::InvalidResult { .. }
+            | Self::InputRequired { .. } => Known::Answered,
         }
     }
 
@@ -453,6 +471,7 @@ impl CallError {
             | Self::TaskUnreachable { server, .. }
             | Self::InvalidRequest { server, .. }
             | Self::InvalidArguments { server, .. }
+            | Self::InvalidResult { server, .. }
             | Self::ToolHidden { server, .. }
             | Self::HeldBack { server, .. }
             | Self::RuntimeGone { server } => server,
@@ -469,6 +488,15 @@ impl CallError {
             | Self::Deadline { stderr, .. } => stderr.as_deref(),
             Self::NotSent { reason, .. } => reason.stderr(),
             Self::TaskUnreachable { cause, .. } => cause.stderr(),
+            _ => None,
+        }
+    }
+
+    /// The result of a tool that ran, if the error is only that the result does not match the
+    /// tool's output schema.
+    pub fn result(&self) -> Option<&CallToolResult> {
+        match self {
+            Self::InvalidResult { result, .. } => Some(result),
             _ => None,
         }
     }
@@ -492,6 +520,7 @@ impl CallError {
             Self::TaskUnreachable { .. } => "task_unreachable",
             Self::InvalidRequest { .. } => "invalid_request",
             Self::InvalidArguments { .. } => "invalid_arguments",
+            Self::InvalidResult { .. } => "invalid_result",
             Self::ToolHidden { .. } => "tool_hidden",
             Self::HeldBack { .. } => "held_back",
             Self::RuntimeGone { .. } => "runtime_gone",

@@ -1,5 +1,6 @@
 //! Hands a request to the server's actor and waits for its answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::Options;
 use super::terms::Terms;
+use crate::api::agent::Agent;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::handle::ServerHandle;
 use crate::api::quota::{QuotaPermit, QuotaRefusal};
@@ -38,38 +40,47 @@ struct Submitted {
 impl Options {
     /// Submits the request and waits for its answer.
     pub(super) async fn submit(&mut self, terms: &mut Terms) -> Result<ServerResult, Failure> {
-        let agent = self.handle.agent.clone();
-        let begun = agent.as_ref().map(|agent| agent.cancellations());
-        self.begun = begun;
-        let submission = self.send(terms);
-        let submitted = match (&agent, begun) {
-            (Some(agent), Some(begun)) => {
-                let submitted = agent.unless_cancelled_since(begun, submission).await;
-                let submitted = submitted.ok_or(Failure::ClientClosed)??;
-                // From now on the actor cancels it with the others of its client.
-                if agent.cancellations() != begun {
-                    return Err(Failure::Outcome(Outcome::Cancelled));
-                }
-                submitted
-            }
-            _ => submission.await?,
-        };
+        let submitted = self.send_unless_cancelled(terms).await?;
         let answer = submitted.answer.await;
         std::mem::forget(submitted.cancel);
         answer.unwrap_or(Err(Failure::ActorGone))
     }
 
+    /// Hands the request to an actor of the server, unless the client cancels it before.
+    async fn send_unless_cancelled(&mut self, terms: &mut Terms) -> Result<Submitted, Failure> {
+        let agent = self.handle.agent.clone();
+        let begun = agent.as_ref().map(|agent| agent.cancellations());
+        self.begun = begun;
+        // Pinned here, because a future that is passed on takes its space twice.
+        let mut submission = pin!(self.send(terms));
+        let (Some(agent), Some(begun)) = (agent, begun) else {
+            return submission.await;
+        };
+        let submitted = agent.unless_cancelled_since(begun, submission.as_mut());
+        let submitted = submitted.await.ok_or(Failure::ClientClosed)??;
+        // From now on the actor cancels it with the others of its client.
+        if agent.cancellations() != begun {
+            return Err(Failure::Outcome(Outcome::Cancelled));
+        }
+        Ok(submitted)
+    }
+
     /// Waits for the client's quota, and hands the request to an actor of the server.
     async fn send(&mut self, terms: &mut Terms) -> Result<Submitted, Failure> {
-        let request = std::mem::replace(&mut self.request, Err(String::new()));
-        let mut request = request.map_err(Failure::InvalidRequest)?;
-        let quota = match self.of_runtime {
-            true => None,
-            false => take_quota(&self.handle, terms.due).await?,
+        if let Err(problem) = &self.request {
+            return Err(Failure::InvalidRequest(problem.clone()));
+        }
+        let quota = match &self.handle.agent {
+            Some(agent) if !self.of_runtime && !agent.quota.is_open() => {
+                Box::pin(take_quota(&self.handle, agent, terms.due)).await?
+            }
+            _ => None,
         };
         let mut attempts = 0;
         loop {
             attempts += 1;
+            let request = std::mem::replace(&mut self.request, Err(String::new()));
+            let request = request.map_err(Failure::InvalidRequest)?;
             let (slot, open) = open_call(&self.handle, &request)?;
             terms.slot = Arc::clone(&slot);
             let (call, answer) = self.new_call(request, &slot, open, terms);
@@ -91,7 +102,7 @@ impl Options {
                 Err(Untaken::SlotRemoved(call))
                     if attempts < MAX_SLOTS && self.handle.slot.outlives(&cancel.slot) =>
                 {
-                    request = call.request.ok_or(Failure::ActorGone)?;
+                    self.request = Ok(call.request.ok_or(Failure::ActorGone)?);
                 }
                 Err(Untaken::SlotRemoved(_)) => return Err(Failure::Removed),
                 Err(Untaken::Failed(failure)) => return Err(failure),
@@ -169,11 +180,9 @@ fn bound_callbacks(
 /// no permit.
 async fn take_quota(
     handle: &ServerHandle,
+    agent: &Agent,
     deadline: Instant,
 ) -> Result<Option<QuotaPermit>, Failure> {
-    let Some(agent) = handle.agent.as_ref().filter(|it| !it.quota.is_open()) else {
-        return Ok(None);
-    };
     let slot = handle.present_slot();
     let permit = tokio::select! {
         biased;
@@ -202,10 +211,11 @@ pub(super) async fn check_arguments(
     let Some(tool) = tool_name(request).and_then(|name| catalog.tool(name)) else {
         return Ok(());
     };
-    let arguments = tool_arguments(request);
+    let arguments = tool_arguments(request).cloned().unwrap_or_default();
+    let arguments = Arc::new(serde_json::Value::Object(arguments));
     let checked = slot
         .argument_checks
-        .check(&tool.name, &tool.input_schema, arguments);
+        .check(&tool.name, &tool.input_schema, &arguments);
     match tokio::time::timeout_at(due.into(), checked).await {
         Ok(problems) if problems.is_empty() => Ok(()),
         Ok(problems) => Err(Failure::InvalidArguments(problems)),
@@ -259,26 +269,31 @@ enum Untaken {
 }
 
 /// Hands a call to the actor of a slot, and waits while the actor restarts.
-async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Result<(), Untaken> {
-    let mut mailbox: Option<tokio::sync::watch::Receiver<Mailbox>> = None;
+async fn submit(slot: &ServerSlot, call: Box<Call>, deadline: Instant) -> Result<(), Untaken> {
+    match try_submit(slot, call)? {
+        None => Ok(()),
+        Some(call) => Box::pin(submit_when_started(slot, call, deadline)).await,
+    }
+}
+
+/// Hands a call to the actor once it has restarted.
+async fn submit_when_started(
+    slot: &ServerSlot,
+    mut call: Box<Call>,
+    deadline: Instant,
+) -> Result<(), Untaken> {
+    // The first attempt may have reached a stopped actor. The receiver sees every change after its
+    // creation, so another attempt comes before the first wait.
+    let mut mailbox = slot.mailbox.subscribe();
     loop {
         match try_submit(slot, call)? {
             None => return Ok(()),
             Some(returned) => call = returned,
         }
-        // The first attempt may have reached a stopped actor. The receiver sees every change after
-        // its creation, so the second attempt comes before the first wait.
-        match &mut mailbox {
-            None => mailbox = Some(slot.mailbox.subscribe()),
-            Some(mailbox) => {
-                let changed = mailbox.changed();
-                if tokio::time::timeout_at(deadline.into(), changed)
-                    .await
-                    .is_err()
-                {
-                    return Err(Untaken::Failed(deadline_before_send()));
-                }
-            }
+        let changed = mailbox.changed();
+        let changed = tokio::time::timeout_at(deadline.into(), changed);
+        if changed.await.is_err() {
+            return Err(Untaken::Failed(deadline_before_send()));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rmcp::ErrorData;
-use rmcp::model::{CallToolResult, ErrorCode, ServerResult};
+use rmcp::model::{CallToolResult, ClientRequest, ErrorCode, ServerResult};
 use tokio::time::timeout_at;
 
 use super::terms::Terms;
@@ -33,24 +33,34 @@ impl Options {
             self.task.get_or_insert_default();
         }
         let as_task = self.task.is_some();
-        // The server may refuse an ordinary call of a tool that it has not listed yet.
-        let spare = match (support, &self.request) {
-            (None, Ok(request)) if !as_task => Some(request.clone()),
-            _ => None,
-        };
-        let answer = match self.submit(terms).await {
-            Err(Failure::Error(error)) if spare.is_some() && may_require_task(&error) => {
-                let support = self.listed_task_support(terms, tool).await;
-                let Some(request) = spare.filter(|_| support == Some(TaskSupport::Required)) else {
-                    return Err(Failure::Error(error));
-                };
-                self.request = Ok(request);
-                self.task = Some(TaskParam::default());
-                self.submit(terms).await?
+        let answer = match &self.request {
+            Ok(request) if support.is_none() && !as_task => {
+                let spare = Box::new(request.clone());
+                Box::pin(self.submit_unlisted(terms, tool, spare)).await?
             }
-            answer => answer?,
+            _ => self.submit(terms).await?,
         };
         read_answer(answer, self.task.is_some()).map_err(Failure::Unreadable)
+    }
+
+    /// Submits an ordinary call of a tool that is not listed yet. If the server refuses it because it
+    /// has to be a task, it is submitted again as one.
+    async fn submit_unlisted(
+        &mut self,
+        terms: &mut Terms,
+        tool: &str,
+        spare: Box<ClientRequest>,
+    ) -> Result<ServerResult, Failure> {
+        let error = match self.submit(terms).await {
+            Err(Failure::Error(error)) if may_require_task(&error) => error,
+            answer => return answer,
+        };
+        if self.listed_task_support(terms, tool).await != Some(TaskSupport::Required) {
+            return Err(Failure::Error(error));
+        }
+        self.request = Ok(*spare);
+        self.task = Some(TaskParam::default());
+        self.submit(terms).await
     }
 
     /// Whether a tool can be called as a task. `None` if its definition is not known.
@@ -83,7 +93,7 @@ impl Options {
 
     /// Waits for a task as for a call: it is cancelled at the server if the caller stops waiting.
     pub(super) async fn await_task(
-        self,
+        self: Box<Self>,
         terms: &Terms,
         tool: Option<&str>,
         state: TaskState,
@@ -106,7 +116,10 @@ impl Options {
     }
 
     /// Sends a call that is to become a task, and waits until the server has accepted it.
-    pub(crate) async fn start_task(mut self, options: TaskOptions) -> Result<TaskStart, CallError> {
+    pub(crate) async fn start_task(
+        mut self: Box<Self>,
+        options: TaskOptions,
+    ) -> Result<TaskStart, CallError> {
         let mut terms = Terms::new(&self);
         let tool = self.tool();
         if let Some(tool) = tool.as_deref() {
@@ -114,6 +127,8 @@ impl Options {
         }
         let state = match self.answer(&mut terms, tool.as_deref()).await? {
             Answered::Result(ServerResult::CallToolResult(result)) => {
+                #[cfg(feature = "schema-check")]
+                let result = terms.checked(tool.as_deref(), result).await?;
                 return Ok(TaskStart::Answered(result));
             }
             Answered::Result(_) => {

@@ -5,10 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::ClientId;
+#[cfg(feature = "schema-check")]
+use rmcp::model::CallToolResult;
 
+#[cfg(feature = "schema-check")]
+use super::result_check;
 use super::{MAX_DEADLINE, Options};
 use crate::api::error::{CallError, RequestContext};
 use crate::api::reply::Failure;
+use crate::config::ResultCheck;
 use crate::server::active_config::ActiveConfig;
 use crate::server::actor::now;
 use crate::server::slot::ServerSlot;
@@ -43,6 +48,25 @@ impl Terms {
             idle,
             due: now() + deadline.min(MAX_DEADLINE),
         }
+    }
+
+    /// Whether the results of tools are checked.
+    pub(super) fn checks_results(&self) -> bool {
+        cfg!(feature = "schema-check") && self.config.check_results != ResultCheck::Off
+    }
+
+    /// Checks the result of a tool.
+    #[cfg(feature = "schema-check")]
+    pub(super) async fn checked(
+        &self,
+        tool: Option<&str>,
+        mut result: CallToolResult,
+    ) -> Result<CallToolResult, CallError> {
+        if let Some(tool) = tool {
+            let mode = self.config.check_results;
+            result_check::check(&self.slot, mode, tool, &mut result, self.due).await?;
+        }
+        Ok(result)
     }
 
     /// The error for a failure of the request.

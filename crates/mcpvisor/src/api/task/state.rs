@@ -8,6 +8,8 @@ use rmcp::model::{CustomResult, InputRequests, JsonObject, ServerResult, TaskSta
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::unknown_fields;
+
 /// The longest id of a task, in bytes.
 const MAX_ID: usize = 4 * 1024;
 
@@ -136,7 +138,7 @@ pub(crate) fn read_answer(answer: ServerResult, as_task: bool) -> Result<Answere
             match answer.get_mut("task") {
                 Some(task) if task.is_object() => read_task(task.take()),
                 _ => {
-                    let result = serde_json::from_value(answer);
+                    let result = unknown_fields::from_value(answer);
                     let result = result.map_err(|problem| problem.to_string())?;
                     Ok(Answered::Result(ServerResult::CallToolResult(result)))
                 }

@@ -24,10 +24,13 @@ use super::state::{TaskInfo, TaskState};
 use crate::api::agent::Cancellations;
 use crate::api::callbacks::{BoundCallbacks, Callbacks};
 use crate::api::error::{CallError, NotSentReason};
+#[cfg(feature = "schema-check")]
+use crate::api::request::result_check;
 use crate::api::request::{MAX_DEADLINE, Request, RequestKey};
 use crate::connection::collect_input;
 use crate::link::TASK_RESULT;
 use crate::server::actor::now;
+use crate::unknown_fields;
 
 /// Inputs that one task may require.
 const MAX_INPUTS: usize = 64;
@@ -198,7 +201,10 @@ impl TaskWait {
                 _ => None,
             };
             if let Some(result) = result {
-                return self.result(result);
+                let result = self.result(result)?;
+                #[cfg(feature = "schema-check")]
+                let result = self.checked(result).await?;
+                return Ok(result);
             }
             let delay = task_polling::delay(interval, polls, 0);
             polls = polls.saturating_add(1);
@@ -308,7 +314,7 @@ impl TaskWait {
 
     fn result(&self, outcome: Outcome) -> Result<CallToolResult, CallError> {
         match outcome {
-            Ok(result) => serde_json::from_value(Value::Object(result))
+            Ok(result) => unknown_fields::from_value(Value::Object(result))
                 .map_err(|problem| self.unreadable(problem.to_string())),
             Err(error) => Err(CallError::Answered {
                 server: self.task.server.name().clone(),
@@ -316,6 +322,17 @@ impl TaskWait {
                 error,
             }),
         }
+    }
+
+    /// Checks the result, if the config says so and the tool is known.
+    #[cfg(feature = "schema-check")]
+    async fn checked(&self, mut result: CallToolResult) -> Result<CallToolResult, CallError> {
+        if let Some(tool) = &self.task.tool {
+            let slot = &self.task.server.slot;
+            let mode = slot.config().check_results;
+            result_check::check(slot, mode, tool, &mut result, self.terms.due).await?;
+        }
+        Ok(result)
     }
 
     async fn pause(&self, delay: Duration) -> Result<(), CallError> {
@@ -471,6 +488,7 @@ pub(crate) fn is_final(outcome: &Result<CallToolResult, CallError>) -> bool {
             error,
             CallError::Answered { .. }
                 | CallError::Unreadable { .. }
+                | CallError::InvalidResult { .. }
                 | CallError::TaskUnknown { .. }
                 | CallError::TaskCancelled { .. }
         ),

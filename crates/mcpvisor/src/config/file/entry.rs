@@ -15,7 +15,7 @@ use crate::api::transport::Transport;
 #[cfg(any(feature = "stdio", feature = "http"))]
 use crate::api::transport::check;
 use crate::config::server_config::validate_settings;
-use crate::config::{ConfigProblem, ServerConfig, Severity};
+use crate::config::{ConfigProblem, ResultCheck, ServerConfig, Severity};
 
 /// Unknown keys that are named beside a missing one.
 const MAX_HINTS: usize = 3;
@@ -93,6 +93,7 @@ fn server(
         protocol: raw.protocol,
         prefer_older_protocol: raw.prefer_older_protocol,
         check_arguments: raw.check_arguments,
+        check_results: ResultCheck::of_word(raw.check_results),
     })
 }
 

@@ -7,7 +7,7 @@ use rmcp::model::ProtocolVersion;
 
 use super::raw_auth::RawAuth;
 use crate::api::runtime::default_governor;
-use crate::config::{ServerConfig, ToolFilter};
+use crate::config::{ResultCheck, ServerConfig, ToolFilter};
 use crate::secret::Secret;
 
 /// All values that an entry can hold. The fleet's defaults are one too, and every entry starts as a
@@ -23,6 +23,7 @@ pub(super) struct RawEntry {
     pub(super) protocol: Option<ProtocolVersion>,
     pub(super) prefer_older_protocol: bool,
     pub(super) check_arguments: bool,
+    pub(super) check_results: Option<&'static str>,
 
     /// Limits of concurrent connects, which only the fleet has.
     pub(super) connects: GovernorSettings,
@@ -69,6 +70,8 @@ impl RawEntry {
             protocol: server.protocol.clone(),
             prefer_older_protocol: server.prefer_older_protocol,
             check_arguments: server.check_arguments,
+            check_results: (server.check_results != ResultCheck::Off)
+                .then(|| server.check_results.word()),
             ..Self::default()
         }
     }

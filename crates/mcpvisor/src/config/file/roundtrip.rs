@@ -15,7 +15,7 @@ use super::to_json::{Arguments, VariableNames};
 use crate::api::transport::Transport;
 use crate::auth::{AuthConfig, mcpvisor_auth};
 use crate::config::Config;
-use crate::config::{MAX_DURATION, ServerConfig};
+use crate::config::{MAX_DURATION, ResultCheck, ServerConfig};
 use crate::fuzz::budget;
 use crate::secret::Secret;
 use crate::server::active_config::ActiveConfig;
@@ -179,6 +179,11 @@ fn server() -> impl Strategy<Value = ServerConfig> {
         server.required = flags[1];
         server.pin = flags[2];
         server.check_arguments = flags[3];
+        server.check_results = match count % 3 {
+            0 => ResultCheck::Off,
+            1 => ResultCheck::Warn,
+            _ => ResultCheck::Fail,
+        };
         server.settings.retry.trusted = flags[4];
         server.settings.budget.wake_on_call = flags[5];
         (server.tools.allow, server.tools.deny) = tools;

@@ -11,7 +11,6 @@ mod encode;
 mod envelope;
 pub(crate) mod partial_message;
 mod payload;
-mod unknown_members;
 pub(crate) mod weigh;
 
 pub(crate) use decode::Decoded;

@@ -12,22 +12,22 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::unknown_members::KeepUnknown;
 use super::weigh::LARGE_LINE;
 use crate::link::ReplyKind;
+use crate::unknown_fields::{self, Whole};
 
 /// Decodes a result as the expected kind, and as any kind that rmcp knows if that fails: a request
 /// for input, a task, a custom result. Those are small. A large result is decoded only as the
 /// expected kind, because rmcp would hold it in memory twice while it tries the kinds.
 pub(super) fn decode_result(kind: ReplyKind, text: &str) -> serde_json::Result<ServerResult> {
     let expected = match kind {
-        ReplyKind::CallTool => typed::<CallToolResult>(text),
+        ReplyKind::CallTool => whole::<CallToolResult>(text),
         ReplyKind::ListTools => whole::<ListToolsResult>(text),
         ReplyKind::ListPrompts => whole::<ListPromptsResult>(text),
-        ReplyKind::GetPrompt => typed::<GetPromptResult>(text),
+        ReplyKind::GetPrompt => whole::<GetPromptResult>(text),
         ReplyKind::ListResources => whole::<ListResourcesResult>(text),
         ReplyKind::ListTemplates => whole::<ListResourceTemplatesResult>(text),
-        ReplyKind::ReadResource => typed::<ReadResourceResult>(text),
+        ReplyKind::ReadResource => whole::<ReadResourceResult>(text),
         ReplyKind::Complete => typed::<CompleteResult>(text),
         ReplyKind::Initialize => whole::<InitializeResult>(text),
         ReplyKind::Raw => return serde_json::from_str(text).map(|it| CustomResult(it).into()),
@@ -49,13 +49,9 @@ fn typed<R: DeserializeOwned + Into<ServerResult>>(text: &str) -> serde_json::Re
     serde_json::from_str::<R>(text).map(Into::into)
 }
 
-/// Decodes a result with the members of its definitions that rmcp drops.
-fn whole<R: DeserializeOwned + Into<ServerResult> + KeepUnknown>(
-    text: &str,
-) -> serde_json::Result<ServerResult> {
-    let mut result = serde_json::from_str::<R>(text)?;
-    result.keep_unknown(text);
-    Ok(result.into())
+/// Decodes a result with the members that rmcp drops.
+fn whole<R: Whole + Into<ServerResult>>(text: &str) -> serde_json::Result<ServerResult> {
+    unknown_fields::from_text::<R>(text).map(Into::into)
 }
 
 /// Decodes an error leniently: some servers omit the code or the message, write the code as a

@@ -6,6 +6,7 @@ use mcpvisor_core::instance_choice::MAX_INSTANCES;
 use mcpvisor_core::settings::MessageSettings;
 
 use super::{AUTH, Key, Kind, at_least, within};
+use crate::config::ResultCheck;
 
 /// Transport keys. They have no fleet-wide default.
 pub(in super::super) const TRANSPORT: &[Key] = &[
@@ -122,6 +123,11 @@ pub(in super::super) const SETTINGS: &[Key] = &[
         "checkArguments",
         Kind::Flag(|raw| &mut raw.check_arguments),
         "Check the arguments of calls against the tool's schema before they are sent. Default: false.",
+    ),
+    Key::new(
+        "checkResults",
+        Kind::Choice(ResultCheck::WORDS, |raw| &mut raw.check_results),
+        "Check structured results against the tool's output schema: \"off\", \"warn\" (log and count a mismatch, and deliver the result) or \"fail\" (the call fails). Default: \"off\".",
     ),
     Key::new(
         "protocol",

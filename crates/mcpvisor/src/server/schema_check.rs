@@ -1,9 +1,9 @@
-//! Checks the arguments of a call against the schema of its tool, before anything is sent.
+//! Checks the arguments and the results of calls against the schemas of their tools.
 //!
 //! The schema comes from the server, so it is untrusted: no external reference is fetched, patterns
 //! run in linear time, and a schema that takes too long is never checked again. A check cannot be
 //! stopped, so an endless one occupies a thread and blocks further checks of its server. An invalid
-//! schema checks nothing; the server validates the arguments itself.
+//! schema checks nothing: the server validates arguments itself, and a result is delivered as it is.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::api::error::ArgumentProblem;
+use crate::api::error::SchemaProblem;
 use crate::detached::detached;
 use crate::mutex::lock;
 
@@ -36,22 +36,25 @@ const MAX_PATTERN_BYTES: usize = 1024 * 1024;
 /// Cached compiled schemas of one server; the cache is cleared beyond that.
 const MAX_CACHED: usize = 1_024;
 
-/// Reported problems per call.
+/// Reported problems per check.
 const MAX_PROBLEMS: usize = 10;
 
 /// Length of the text about one problem, in characters.
 const MAX_TEXT: usize = 300;
 
+/// The problem of a value whose details take too long to collect.
+const MISMATCH: &str = "it does not match the tool's schema";
+
 /// Concurrent checks of one server.
 const MAX_CONCURRENT: usize = 2;
 
-/// The compiled schemas of one server's tools.
-pub(crate) struct ArgumentChecks {
+/// The compiled schemas of one server's tools, either those of arguments or those of results.
+pub(crate) struct SchemaChecks {
     cache: Mutex<HashMap<String, Compiled>>,
     running: Arc<Semaphore>,
 }
 
-impl Default for ArgumentChecks {
+impl Default for SchemaChecks {
     fn default() -> Self {
         Self {
             cache: Mutex::default(),
@@ -66,14 +69,15 @@ struct Compiled {
     validator: Option<Arc<Validator>>,
 }
 
-impl ArgumentChecks {
-    /// Checks the arguments of a tool on a thread, since the schema is untrusted.
+impl SchemaChecks {
+    /// Checks a value against the schema of a tool, on a thread, since the schema is untrusted. The
+    /// thread has dropped the value when the check ends in time.
     pub(crate) async fn check(
         self: &Arc<Self>,
         tool: &str,
         schema: &Arc<JsonObject>,
-        arguments: Option<&JsonObject>,
-    ) -> Vec<ArgumentProblem> {
+        value: &Arc<Value>,
+    ) -> Vec<SchemaProblem> {
         if let Some(None) = self.compiled(tool, schema) {
             return Vec::new();
         }
@@ -81,12 +85,13 @@ impl ArgumentChecks {
         let Ok(Ok(permit)) = tokio::time::timeout(CHECK_TIMEOUT, permit).await else {
             return Vec::new();
         };
-        let checked = detached("arguments", {
+        let checked = detached("schema", {
             let (checks, tool, schema) = (Arc::clone(self), tool.to_owned(), Arc::clone(schema));
-            let arguments = Value::Object(arguments.cloned().unwrap_or_default());
+            let value = Arc::clone(value);
             move || {
                 let validator = checks.validator(&tool, &schema);
-                let found = validator.map(|it| problems(&it, &arguments, DETAILS_LIMIT));
+                let found = validator.map(|it| problems(&it, &value, DETAILS_LIMIT));
+                drop(value);
                 // Released when the check ends, even if its caller has given up.
                 drop(permit);
                 found.unwrap_or_default()
@@ -105,8 +110,8 @@ impl ArgumentChecks {
         self: Arc<Self>,
         tool: String,
         schema: Arc<JsonObject>,
-        checked: oneshot::Receiver<Vec<ArgumentProblem>>,
-    ) -> Vec<ArgumentProblem> {
+        checked: oneshot::Receiver<Vec<SchemaProblem>>,
+    ) -> Vec<SchemaProblem> {
         match tokio::time::timeout(CHECK_TIMEOUT, checked).await {
             Ok(problems) => problems.unwrap_or_default(),
             Err(_) => {
@@ -162,26 +167,26 @@ fn compile(schema: &JsonObject) -> Option<Validator> {
         .ok()
 }
 
-/// The problems of the arguments. To check takes no memory; to collect details may take as much
+/// The problems of a value. To check takes no memory; to collect details may take as much
 /// memory as time, so a slow check reports none.
-fn problems(validator: &Validator, arguments: &Value, limit: Duration) -> Vec<ArgumentProblem> {
-    if validator.is_valid(arguments) {
+fn problems(validator: &Validator, value: &Value, limit: Duration) -> Vec<SchemaProblem> {
+    if validator.is_valid(value) {
         return Vec::new();
     }
     // Measured more than once, because other threads may have had the processor meanwhile.
     let is_quick = (0..MEASUREMENTS).any(|_| {
         let begun = Instant::now();
-        let _ = validator.is_valid(arguments);
+        let _ = validator.is_valid(value);
         begun.elapsed() < limit
     });
     if !is_quick {
-        return vec![ArgumentProblem {
+        return vec![SchemaProblem {
             field: String::new(),
-            problem: "the arguments do not fit the tool's schema".to_owned(),
+            problem: MISMATCH.to_owned(),
         }];
     }
-    let errors = validator.iter_errors(arguments).take(MAX_PROBLEMS);
-    let problems = errors.map(|error| ArgumentProblem {
+    let errors = validator.iter_errors(value).take(MAX_PROBLEMS);
+    let problems = errors.map(|error| SchemaProblem {
         field: error.instance_path().to_string(),
         problem: error.masked().to_string().chars().take(MAX_TEXT).collect(),
     });
@@ -198,10 +203,13 @@ mod tests {
         Arc::new(value.as_object().unwrap().clone())
     }
 
-    async fn check(schema: Value, arguments: Value) -> Vec<String> {
-        let checks = Arc::new(ArgumentChecks::default());
-        let arguments = object(arguments);
-        let found = checks.check("t", &object(schema), Some(&arguments)).await;
+    fn nothing() -> Arc<Value> {
+        Arc::new(json!({}))
+    }
+
+    async fn check(schema: Value, value: Value) -> Vec<String> {
+        let checks = Arc::new(SchemaChecks::default());
+        let found = checks.check("t", &object(schema), &Arc::new(value)).await;
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -278,8 +286,7 @@ mod tests {
             found.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(reported(CHECK_TIMEOUT), ["\"n\" is a required property"]);
-        let plain = ["the arguments do not fit the tool's schema"];
-        assert_eq!(reported(Duration::ZERO), plain);
+        assert_eq!(reported(Duration::ZERO), [MISMATCH]);
         assert_eq!(problems(&validator, &json!({ "n": 1 }), Duration::ZERO), []);
     }
 
@@ -287,15 +294,15 @@ mod tests {
     fn endless_schemas_occupy_few_threads_and_are_tried_once() {
         let host = tokio::runtime::Runtime::new().unwrap();
         host.block_on(async {
-            let checks = Arc::new(ArgumentChecks::default());
+            let checks = Arc::new(SchemaChecks::default());
             let slow = object(endless(40));
             let begun = std::time::Instant::now();
             for number in 0..MAX_CONCURRENT {
                 let tool = format!("slow-{number}");
-                assert_eq!(checks.check(&tool, &slow, None).await, []);
+                assert_eq!(checks.check(&tool, &slow, &nothing()).await, []);
             }
             for _ in 0..100 {
-                assert_eq!(checks.check("slow-0", &slow, None).await, []);
+                assert_eq!(checks.check("slow-0", &slow, &nothing()).await, []);
             }
             assert!(
                 begun.elapsed() < 10 * CHECK_TIMEOUT,
@@ -304,7 +311,7 @@ mod tests {
             );
             // Further checks of this server time out.
             let other = object(json!({ "required": ["a"] }));
-            assert_eq!(checks.check("other", &other, None).await, []);
+            assert_eq!(checks.check("other", &other, &nothing()).await, []);
             assert_eq!(checks.running.available_permits(), 0);
         });
         // The runtime does not wait for the endless checks.
@@ -313,9 +320,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_schema_is_compiled_once_until_it_changes() {
-        let checks = Arc::new(ArgumentChecks::default());
+        let checks = Arc::new(SchemaChecks::default());
         let first = object(json!({ "required": ["a"] }));
-        checks.check("t", &first, None).await;
+        checks.check("t", &first, &nothing()).await;
         let compiled = lock(&checks.cache)
             .get("t")
             .unwrap()
@@ -323,7 +330,7 @@ mod tests {
             .clone()
             .unwrap();
         checks
-            .check("t", &object(json!({ "required": ["a"] })), None)
+            .check("t", &object(json!({ "required": ["a"] })), &nothing())
             .await;
         let again = lock(&checks.cache)
             .get("t")
@@ -333,7 +340,7 @@ mod tests {
             .unwrap();
         assert!(Arc::ptr_eq(&compiled, &again));
         let other = object(json!({ "required": ["b"] }));
-        let found = checks.check("t", &other, None).await;
+        let found = checks.check("t", &other, &nothing()).await;
         assert_eq!(found[0].problem, "\"b\" is a required property");
     }
 }
