@@ -15,7 +15,9 @@ use rmcp::model::{
 use serde::Serialize;
 use serde_json::Value;
 
-pub(crate) use self::decoding::{Whole, from_text, from_value};
+pub(crate) use self::decoding::from_value;
+#[cfg(any(feature = "stream", feature = "http"))]
+pub(crate) use self::decoding::{Whole, from_text};
 
 /// The key in `_meta` under which members are kept that rmcp's types do not model.
 pub const UNKNOWN_FIELDS: &str = "io.github.mcpvisor/unknown-fields";
