@@ -239,6 +239,28 @@ async fn while_all_connections_have_calls_a_request_waits_within_its_deadline() 
     }
 }
 
+/// Two clients call in turn without a pause: the one that gave way comes after the one that waits.
+#[tokio::test(start_paused = true)]
+async fn clients_that_call_without_a_pause_take_turns_at_the_limit() {
+    let stations = keeper();
+    let runtime = fleet([scoped(&stations).max_connections(1)]).await;
+    let callers: Vec<_> = clients(&runtime, 3)
+        .into_iter()
+        .map(|agent| {
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let call = agent.call("a__remember", json!({ "who": agent.name() }));
+                    let seen = structured(call.unwrap().deadline(secs(60)).await);
+                    assert_eq!(seen["callers"], json!([agent.name()]));
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn subscriptions_keep_a_connection_at_the_limit() {
     let stations = keeper();

@@ -61,9 +61,10 @@ impl<K: Ord + Clone> ConnectionPlaces<K> {
     }
 
     /// Requests a place for a new connection. Returns whether it holds one; else
-    /// [`poll`](Self::poll) grants it.
+    /// [`poll`](Self::poll) grants it. One that gives way waits behind the others, also while its old
+    /// connection still closes.
     pub fn request(&mut self, key: K) -> bool {
-        if self.holders.contains_key(&key) {
+        if self.is_held(&key) {
             return true;
         }
         if !self.tickets.contains_key(&key) {
@@ -86,9 +87,14 @@ impl<K: Ord + Clone> ConnectionPlaces<K> {
         self.holders.remove(key);
     }
 
-    /// Whether it holds a place.
+    /// Whether it holds a place, and was not asked to give way.
     pub fn is_held(&self, key: &K) -> bool {
-        self.holders.contains_key(key)
+        self.holders.get(key).is_some_and(|holder| !holder.asked)
+    }
+
+    /// Whether it waits for a place.
+    pub fn is_waiting(&self, key: &K) -> bool {
+        self.tickets.contains_key(key)
     }
 
     /// A holder is in use, or not any more. This also answers a request to give way: one that is in
@@ -206,8 +212,10 @@ mod tests {
         places.set_idle(&0, true);
         places.request(9);
         assert_eq!(places.poll(), [GiveWay(0)]);
-        places.release(&0);
+        // It is called again before its connection has closed.
         assert!(!places.request(0));
+        assert_eq!(places.poll(), []);
+        places.release(&0);
         assert_eq!(places.poll(), [Granted(9)]);
         places.release(&9);
         assert_eq!(places.poll(), [Granted(0)]);

@@ -115,6 +115,9 @@ impl Drop for Place {
             if *count == 0 {
                 inner.in_use.remove(&instance);
                 inner.policy.release(&instance);
+                if !inner.policy.is_waiting(&instance) {
+                    inner.slots.remove(&instance);
+                }
             }
         });
     }
