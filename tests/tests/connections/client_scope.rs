@@ -1,6 +1,7 @@
 //! `"scope": "client"`: every client has a connection of its own.
 
 use std::collections::BTreeSet;
+use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -606,4 +607,43 @@ async fn events_name_the_client_of_a_connection() {
         next_event(&mut events, removed).await.as_deref(),
         Some("agent")
     );
+}
+
+/// A client whose slot was requested and not yet started when the supervisor ended.
+#[tokio::test]
+async fn requests_end_at_once_when_the_runtime_ends_while_clients_begin() {
+    for _ in 0..20 {
+        let stations = keeper();
+        let runtime = fleet([scoped(&stations)]).await;
+        runtime.settled(DEADLINE).await;
+        let agents = clients(&runtime, 50);
+        let calls: Vec<_> = agents
+            .iter()
+            .map(|agent| {
+                let call = agent.call("a__remember", json!({ "who": "" })).unwrap();
+                spawn(call.deadline(DEADLINE * 10))
+            })
+            .collect();
+        let ended = tokio::spawn({
+            let runtime = runtime.clone();
+            async move { runtime.shutdown(secs(5)).await }
+        });
+        for call in calls {
+            let outcome = tokio::time::timeout(DEADLINE, call).await;
+            // Whatever the outcome is, there is one.
+            let _ = outcome.expect("no outcome").unwrap();
+        }
+        ended.await.unwrap();
+        // A new client of a runtime that has ended.
+        let late = runtime.client("late").build();
+        let handle = late.server("a").unwrap();
+        let call = handle.call_tool("remember", json!({})).into_future();
+        let refused = tokio::time::timeout(DEADLINE, call)
+            .await
+            .expect("no outcome");
+        assert!(
+            matches!(refused, Err(CallError::RuntimeGone { .. })),
+            "{refused:?}"
+        );
+    }
 }

@@ -70,9 +70,10 @@ impl Drop for SupervisorState {
         let registry = self.registry.load();
         let children = self.children.values().map(|child| &child.slot);
         for slot in children.chain(registry.values()) {
-            let before = slot.mailbox.send_replace(Mailbox::Gone);
-            if !matches!(before, Mailbox::Gone) {
-                slot.publish_end();
+            slot.end_with_runtime();
+            // Those that are not children yet. Later ones find that their main slot has ended.
+            for client in slot.client_slots() {
+                client.end_with_runtime();
             }
         }
         self.events.close();

@@ -92,7 +92,11 @@ impl ServerSlot {
         let slot = Arc::new(self.new_client_slot(owner, shared));
         slot.inherit_lists(self, &clients);
         clients.slots.insert(slot.id.instance, Arc::clone(&slot));
-        // If the supervisor is gone, so are the other slots.
+        drop(clients);
+        // A supervisor that ends from now on finds this slot and ends it.
+        if self.is_gone() {
+            slot.end_with_runtime();
+        }
         let _ = supervisor.send_message(SupervisorMessage::AddSlot(Arc::clone(&slot)));
         Some(OwnSlot {
             slot,

@@ -456,6 +456,14 @@ impl ServerSlot {
         self.published.publish_end(self.is_main());
     }
 
+    /// The runtime has ended: its handles report that at once.
+    pub(crate) fn end_with_runtime(&self) {
+        let before = self.mailbox.send_replace(Mailbox::Gone);
+        if !matches!(before, Mailbox::Gone) {
+            self.publish_end();
+        }
+    }
+
     pub(crate) fn restart_state(&self) -> MutexGuard<'_, RestartState> {
         lock(&self.restart_state)
     }
