@@ -42,7 +42,7 @@ impl Options {
         let begun = agent.as_ref().map(|agent| agent.cancellations());
         self.begun = begun;
         let submission = self.send(terms);
-        let submitted = match (&agent, begun) {
+        let mut submitted = match (&agent, begun) {
             (Some(agent), Some(begun)) => {
                 let submitted = agent.unless_cancelled_since(begun, submission).await;
                 let submitted = submitted.ok_or(Failure::ClientClosed)??;
@@ -55,7 +55,7 @@ impl Options {
             _ => submission.await?,
         };
         let answer = submitted.answer.await;
-        std::mem::forget(submitted.cancel);
+        submitted.cancel.disarm();
         answer.unwrap_or(Err(Failure::ActorGone))
     }
 
@@ -77,7 +77,7 @@ impl Options {
             // future.
             let cancel = CancelGuard {
                 slot,
-                call: call.id,
+                call: Some(call.id),
             };
             match submit(&cancel.slot, call, terms.due).await {
                 Ok(()) => {
@@ -297,15 +297,24 @@ fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, U
     }
 }
 
-/// Notifies the actor when the caller drops its future; forgotten once there is an answer.
+/// Notifies the actor when the caller drops its future.
 struct CancelGuard {
     slot: Arc<ServerSlot>,
-    call: CallId,
+    /// `None` once there is an answer.
+    call: Option<CallId>,
+}
+
+impl CancelGuard {
+    fn disarm(&mut self) {
+        self.call = None;
+    }
 }
 
 impl Drop for CancelGuard {
     fn drop(&mut self) {
-        // Without an actor there is nothing to cancel.
-        self.slot.send(ServerMessage::CallerGone(self.call));
+        if let Some(call) = self.call {
+            // Without an actor there is nothing to cancel.
+            self.slot.send(ServerMessage::CallerGone(call));
+        }
     }
 }
