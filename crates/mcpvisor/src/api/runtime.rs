@@ -394,12 +394,11 @@ impl Runtime {
     ) -> Result<(), ControlError> {
         let slots = slot.all_slots();
         let requests = slots.iter().map(|it| self.control(it, &message));
-        let done = join_all(requests).await.into_iter().zip(&slots);
-        done.map(|(done, slot)| match done {
+        let mut done = join_all(requests).await.into_iter().zip(&slots);
+        done.try_for_each(|(done, slot)| match done {
             Err(_) if slot.is_leaving() => Ok(()),
             done => done,
         })
-        .collect()
     }
 
     async fn control<T>(
