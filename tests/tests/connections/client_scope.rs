@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mcpvisor::{
-    CallError, Callbacks, Client, Config, ConnectionScope, EventKind, NotSentReason, Runtime,
-    ServerConfig, StateName,
+    CallError, Callbacks, Client, Config, ConnectionScope, EventKind, NotSentReason, NotifyError,
+    Runtime, ServerConfig, StateName,
 };
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, tool};
@@ -645,5 +645,104 @@ async fn requests_end_at_once_when_the_runtime_ends_while_clients_begin() {
             matches!(refused, Err(CallError::RuntimeGone { .. })),
             "{refused:?}"
         );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_server_that_answered_calls_is_freed() {
+    let held = Arc::new(());
+    let freed = Arc::downgrade(&held);
+    let stations = Stations::each(move |_| {
+        let _held = &held;
+        Script::new().tool("remember", Behaviour::answer())
+    });
+    let runtime = fleet([scoped(&stations)]).await;
+    drop(stations);
+    for agent in clients(&runtime, 3) {
+        agent.call("a__remember", json!({})).unwrap().await.unwrap();
+    }
+    runtime.remove("a").await.unwrap();
+    eventually(DEADLINE, "the server is freed", || {
+        freed.upgrade().is_none()
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notification_of_a_client_never_uses_the_connection_of_others() {
+    let stations = keeper();
+    let runtime = fleet([scoped(&stations)]).await;
+    runtime.settled(DEADLINE).await;
+    let agent = runtime.client("agent").build();
+    let handle = agent.server("a").unwrap();
+    let roots = "notifications/roots/list_changed";
+    let refused = handle.notify(roots, None).await.unwrap_err();
+    assert!(
+        matches!(refused, NotifyError::NotConnected { .. }),
+        "{refused:?}"
+    );
+    remember(&agent).await;
+    handle.notify(roots, None).await.unwrap();
+    // Requests without a client have the main connection.
+    runtime
+        .server("a")
+        .unwrap()
+        .notify(roots, None)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn control_requests_succeed_while_clients_come_and_go() {
+    let stations = keeper();
+    let config = |sleep| scoped(&stations).settings(eager()).sleep_after(secs(sleep));
+    let config = |sleep| config(sleep).scope(ConnectionScope::Client);
+    let runtime = fleet([config(60)]).await;
+    let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let agents: Vec<_> = (0..8)
+        .map(|_| {
+            let (runtime, done) = (runtime.clone(), Arc::clone(&done));
+            tokio::spawn(async move {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let agent = runtime.client("short").build();
+                    // Refused while the server is disabled.
+                    let _ = try_remember(&agent).await;
+                }
+            })
+        })
+        .collect();
+    for round in 0..100 {
+        runtime.reconnect("a").await.unwrap();
+        runtime.disable("a").await.unwrap();
+        runtime.enable("a").await.unwrap();
+        let reload = Config::new().server(config(61 + round));
+        let report = runtime.reload(reload).await.unwrap();
+        assert_eq!(report.servers[0].problem, None);
+    }
+    done.store(true, std::sync::atomic::Ordering::Relaxed);
+    for agent in agents {
+        agent.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[allow(deprecated, reason = "rmcp deprecates logging")]
+async fn what_requests_without_a_client_cause_reaches_no_client() {
+    use rmcp::model::LoggingLevel::Info;
+    let stations = keeper();
+    let runtime = fleet([scoped(&stations)]).await;
+    runtime.settled(DEADLINE).await;
+    let agent = runtime.client("agent").build();
+    remember(&agent).await;
+    let (mut own, mut of_runtime) = (agent.notifications(), runtime.notifications());
+    let readers = [(&mut of_runtime, "main"), (&mut own, "agent")];
+    for (connection, (reader, expected)) in readers.into_iter().enumerate() {
+        stations
+            .nth(connection)
+            .control()
+            .log(Info, json!(expected));
+        let first = tokio::time::timeout(DEADLINE, reader.recv()).await;
+        let text = format!("{:?}", first.unwrap());
+        assert!(text.contains(expected), "{expected}: {text}");
     }
 }

@@ -47,6 +47,7 @@ pub(crate) struct OwnSlot {
 
 impl Drop for OwnSlot {
     fn drop(&mut self) {
+        self.slot.note_leaving();
         let message = SupervisorMessage::RemoveSlot(self.slot.id.clone());
         // If the supervisor is gone, so is the slot.
         let _ = self.supervisor.send_message(message);
@@ -130,7 +131,7 @@ impl Agent {
         if let Some((_, it)) = own.iter().find(|(it, _)| it == main) {
             return Some(Arc::clone(&it.slot));
         }
-        // `close` sets this before it takes the slots.
+        // `close` sets this before the slots are taken.
         if self.is_closed() {
             return None;
         }
@@ -177,6 +178,10 @@ impl Agent {
             cancellation.closed = true;
         }
         self.cancelled.notify_waiters();
+    }
+
+    /// Ends its own connections. Called after `close`, so that it gets no further ones.
+    pub(crate) fn release_slots(&self) {
         let own = std::mem::take(&mut *lock(&self.own_slots));
         drop(own);
     }

@@ -188,7 +188,9 @@ impl Client {
     /// requests ends the subscriptions and log levels too.
     pub fn close(&self) {
         self.agent.close();
+        // Before its connections end, so that its requests end for this reason.
         self.cancel_at_servers();
+        self.agent.release_slots();
         self.agent.release_settings();
         self.agent.close_notifications();
     }

@@ -76,7 +76,8 @@ impl ServerHandle {
     /// The slot that its next request uses. `None` if the client is closed.
     pub(crate) fn request_slot(&self) -> Option<Arc<ServerSlot>> {
         match &self.agent {
-            Some(agent) if self.slot.is_per_client() => {
+            // One that has ended says so itself.
+            Some(agent) if self.slot.is_per_client() && !self.slot.is_removed() => {
                 self.slot.slot_of(agent, &self.lifeline.supervisor)
             }
             _ => Some(Arc::clone(&self.slot)),

@@ -73,7 +73,9 @@ impl ServerHandle {
     ///
     /// Returns when the connection has taken it; a notification has no answer, and may be lost with
     /// the connection. It never waits for a connection and wakes no sleeping server: if the server
-    /// is not connected, nothing is sent. All connected instances of a pool get it. It needs no permit of the client's quota.
+    /// is not connected, nothing is sent. A client with a connection of its own has none before its
+    /// first request. All connected instances of a pool get it. It needs no permit of the client's
+    /// quota.
     /// `notifications/initialized` and `notifications/cancelled` are not sent: the runtime sends
     /// them itself.
     ///
@@ -98,9 +100,15 @@ impl ServerHandle {
         if self.agent.as_ref().is_some_and(|agent| agent.is_closed()) {
             return Err(NotifyError::ClientClosed { server: server() });
         }
+        let slot = self.present_slot();
+        // The main connection of such a server is not this client's.
+        if self.agent.is_some() && slot.is_per_client() {
+            let failure = NotifyFailure::NotConnected(StateName::Sleeping);
+            return Err(self.notify_error(failure));
+        }
         // All instances of a pool get it.
         let mut outcome = Err(NotifyFailure::NotConnected(self.status().state));
-        for instance in self.present_slot().instances() {
+        for instance in slot.instances() {
             let sent = instance.notify(notification.clone()).await;
             outcome = outcome.or(sent);
         }

@@ -385,7 +385,8 @@ impl Runtime {
         self.control_all(&slot, ServerMessage::Reconnect).await
     }
 
-    /// Sends a request to every instance of a server. Fails with the first failure.
+    /// Sends a request to every slot of a server. Fails with the first failure, except those of slots
+    /// that are removed meanwhile.
     pub(crate) async fn control_all(
         &self,
         slot: &Arc<ServerSlot>,
@@ -393,7 +394,11 @@ impl Runtime {
     ) -> Result<(), ControlError> {
         let slots = slot.all_slots();
         let requests = slots.iter().map(|it| self.control(it, &message));
-        join_all(requests).await.into_iter().collect()
+        let mut done = join_all(requests).await.into_iter().zip(&slots);
+        done.try_for_each(|(done, slot)| match done {
+            Err(_) if slot.is_leaving() => Ok(()),
+            done => done,
+        })
     }
 
     async fn control<T>(
@@ -508,6 +513,7 @@ impl Runtime {
 
     /// Removes a further slot of a server that gets no more calls. Its open calls may end first.
     pub(crate) async fn retire_slot(&self, slot: &Arc<ServerSlot>) {
+        slot.note_leaving();
         let settings = slot.config().settings.close;
         // Queued calls of an actor that is shut down would fail.
         let _ = tokio::time::timeout(settings.drain, slot.calls.until_none_open()).await;

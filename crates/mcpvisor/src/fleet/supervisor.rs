@@ -71,10 +71,12 @@ impl Drop for SupervisorState {
         let children = self.children.values().map(|child| &child.slot);
         for slot in children.chain(registry.values()) {
             slot.end_with_runtime();
-            // Those that are not children yet. Later ones find that their main slot has ended.
-            for client in slot.client_slots() {
-                client.end_with_runtime();
-            }
+        }
+        // Those that are not children yet. Later ones find that their main slot has ended.
+        let clients = registry.values().flat_map(|slot| slot.client_slots());
+        for slot in clients.filter(|slot| !slot.is_gone()) {
+            slot.end_with_runtime();
+            slot.forget_client_slot();
         }
         self.events.close();
         self.catalogs.close();

@@ -96,6 +96,7 @@ impl ServerSlot {
         // A supervisor that ends from now on finds this slot and ends it.
         if self.is_gone() {
             slot.end_with_runtime();
+            slot.forget_client_slot();
         }
         let _ = supervisor.send_message(SupervisorMessage::AddSlot(Arc::clone(&slot)));
         Some(OwnSlot {

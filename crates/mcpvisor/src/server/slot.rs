@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use arc_swap::ArcSwap;
@@ -74,6 +75,8 @@ pub(crate) struct ServerSlot {
     /// The last known catalog, on disk.
     pub(super) catalog_cache: Arc<CatalogCache>,
     restart_state: Mutex<RestartState>,
+    /// Its client ended, or its pool became smaller.
+    leaving: AtomicBool,
     /// How it is authorized. Replaced by a reload that changes it.
     #[cfg(feature = "http")]
     auth: ArcSwap<ServerAuth>,
@@ -259,6 +262,7 @@ impl ServerSlot {
             result_checks: Arc::default(),
             catalog_cache: Arc::new(catalog_cache),
             restart_state: Mutex::new(RestartState::new(durable, &config)),
+            leaving: AtomicBool::new(false),
             #[cfg(feature = "http")]
             auth: ArcSwap::new(auth),
             #[cfg(feature = "http")]
@@ -480,6 +484,16 @@ impl ServerSlot {
     /// Whether it has ended for good.
     pub(crate) fn is_removed(&self) -> bool {
         matches!(&*self.mailbox.borrow(), Mailbox::Removed | Mailbox::Gone)
+    }
+
+    /// It is about to be removed, and its server is not.
+    pub(crate) fn note_leaving(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is removed, or about to be, without its server.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
     }
 
     /// Whether another slot of the server was removed, but not this main one.

@@ -40,9 +40,9 @@ struct Submitted {
 impl Options {
     /// Submits the request and waits for its answer.
     pub(super) async fn submit(&mut self, terms: &mut Terms) -> Result<ServerResult, Failure> {
-        let submitted = self.send_unless_cancelled(terms).await?;
+        let mut submitted = self.send_unless_cancelled(terms).await?;
         let answer = submitted.answer.await;
-        std::mem::forget(submitted.cancel);
+        submitted.cancel.disarm();
         answer.unwrap_or(Err(Failure::ActorGone))
     }
 
@@ -88,7 +88,7 @@ impl Options {
             // future.
             let cancel = CancelGuard {
                 slot,
-                call: call.id,
+                call: Some(call.id),
             };
             match submit(&cancel.slot, call, terms.due).await {
                 Ok(()) => {
@@ -312,15 +312,24 @@ fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, U
     }
 }
 
-/// Notifies the actor when the caller drops its future; forgotten once there is an answer.
+/// Notifies the actor when the caller drops its future.
 struct CancelGuard {
     slot: Arc<ServerSlot>,
-    call: CallId,
+    /// `None` once there is an answer.
+    call: Option<CallId>,
+}
+
+impl CancelGuard {
+    fn disarm(&mut self) {
+        self.call = None;
+    }
 }
 
 impl Drop for CancelGuard {
     fn drop(&mut self) {
-        // Without an actor there is nothing to cancel.
-        self.slot.send(ServerMessage::CallerGone(self.call));
+        if let Some(call) = self.call {
+            // Without an actor there is nothing to cancel.
+            self.slot.send(ServerMessage::CallerGone(call));
+        }
     }
 }

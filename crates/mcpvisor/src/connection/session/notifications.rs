@@ -142,7 +142,12 @@ impl<L: Link> Session<'_, L> {
 
     /// The only client that a message can be for: that of its request, or that of the connection.
     fn only_client(&self, owner: Option<(ClientId, RequestKey)>) -> Option<ClientId> {
-        let of_slot = self.task.slot.owner().map(|owner| owner.client);
+        let slot = &self.task.slot;
+        let of_slot = match slot.owner() {
+            Some(owner) => Some(owner.client),
+            // Where each client has its own, the main one is that of requests without a client.
+            None => slot.is_per_client().then_some(ClientId::DEFAULT),
+        };
         owner.map(|(client, _)| client).or(of_slot)
     }
 
