@@ -284,10 +284,7 @@ impl Options {
             // Boxed, as everything that few calls need: the future is moved with every call.
             answered => Box::pin(self.finish(&terms, tool.as_deref(), answered)).await?,
         };
-        R::from_result(result).map_err(|problem| {
-            let failure = Failure::Unreadable(format!("{problem}, got another kind"));
-            terms.error(None, failure)
-        })
+        R::from_result(result).map_err(|problem| terms.error(None, Failure::Unreadable(problem)))
     }
 
     /// Checks a result, or waits for that of a task, which checks it.
