@@ -85,6 +85,11 @@ impl Failure {
         Self::new(Exit::Failed, "unknown_prompt", message)
     }
 
+    /// Some links of a result were not followed.
+    pub(crate) fn links_not_read(message: impl Display) -> Self {
+        Self::new(Exit::Failed, "links_not_read", message)
+    }
+
     pub(crate) fn unknown_task(message: impl Display) -> Self {
         Self::new(Exit::Failed, "unknown_task", message)
     }

@@ -127,6 +127,34 @@ fn links_are_followed_on_request() {
         .says("cannot read shop://prices")
         .says("no such thing");
     assert_eq!(ran.stdout.lines().count(), 3, "{}", ran.stdout);
+
+    let ran = folder.run(&["call", "shop", "photo", "--follow", "--json"]);
+    assert_eq!(ran.exits(5).document(), json!({ "content": content }));
+    ran.says("cannot read shop://prices")
+        .says("\"server\":\"shop\"");
+}
+
+#[test]
+fn what_comes_after_too_many_links_is_shown() {
+    let folder = Folder::with_shop();
+    let link = |at| json!({ "type": "resource_link", "uri": format!("shop://{at}"), "name": "n" });
+    let mut content: Vec<Value> = (0..70).map(link).collect();
+    content.push(json!({ "type": "text", "text": "the end" }));
+    folder.answers("tools/call", &json!({ "content": content }));
+    let contents = json!({ "uri": "shop://prices", "text": "apples 3" });
+    folder.answers("resources/read", &json!({ "contents": [contents] }));
+
+    let ran = folder.run(&["call", "shop", "photo", "--follow"]);
+    ran.exits(5)
+        .says("only the first 64 links were read, 6 were not");
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines.len(), 70 + 64 + 1, "{}", ran.stdout);
+    assert_eq!(
+        lines[lines.len() - 2..],
+        ["[resource shop://69]", "the end"]
+    );
+    let ran = folder.run(&["call", "shop", "photo", "--follow", "--json"]);
+    ran.exits(5).says("\"code\":\"links_not_read\"");
 }
 
 #[test]

@@ -98,6 +98,37 @@ async fn a_hidden_tool_stays_hidden_in_a_raw_call() {
     assert_eq!(peer.received("tools/call").len(), 1);
 }
 
+#[tokio::test]
+async fn a_hidden_tool_is_not_called_by_a_notification_either() {
+    let peer = Peer::legacy(plain);
+    let config = peer.config("a").deny_tools("secret");
+    let runtime = Runtime::builder().server(config).start().await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    let handle = runtime.server("a").unwrap();
+    for method in ["tools/call", "resources/subscribe", "tasks/cancel"] {
+        let params = json!({ "name": "secret" });
+        let error = handle.notify(method, Some(params)).await.unwrap_err();
+        assert!(matches!(error, NotifyError::Invalid { .. }), "{error}");
+        assert!(error.to_string().contains("use raw_request"), "{error}");
+    }
+    handle.notify("com.example/last", None).await.unwrap();
+    // The protocol has no `null` as parameters.
+    assert_eq!(peer.expect("com.example/last", 1).await, [json!({})]);
+    assert!(peer.received("tools/call").is_empty());
+}
+
+#[tokio::test]
+async fn a_raw_ping_or_setting_returns_an_empty_object() {
+    for peer in [Peer::legacy(plain), Peer::modern(plain)] {
+        let (_runtime, handle) = started(&peer).await;
+        let level = json!({ "level": "debug" });
+        for (method, params) in [("ping", None), ("logging/setLevel", Some(level))] {
+            let result = handle.raw_request(method, params).await;
+            assert_eq!(result.unwrap(), json!({}), "{method}");
+        }
+    }
+}
+
 /// A server that loses its connection with the first request of a method.
 fn breaking(at: &'static str) -> Peer {
     let broken = AtomicBool::new(false);

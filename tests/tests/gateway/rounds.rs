@@ -1,7 +1,7 @@
 //! Input rounds in the caller's hands.
 
 use mcpvisor::rmcp::model::{ClientCapabilities, ElicitationCapability, InputResponses};
-use mcpvisor::{CallError, Callbacks, Known, Round, Runtime};
+use mcpvisor::{CallError, Callbacks, Known, ResultCheck, Round, Runtime, raw_definition};
 use serde_json::{Value, json};
 
 use crate::fleet::{DEADLINE, secs};
@@ -142,6 +142,86 @@ async fn each_round_is_a_request_with_its_own_deadline_and_place() {
         "{error}"
     );
     assert_eq!(error.known(), Known::Unknown);
+}
+
+/// Results with members and content that rmcp does not know.
+fn odd(_: &Peer, method: &str, _: &Value) -> Answer {
+    let text = json!({ "type": "text", "text": "a", "x-new": [1] });
+    Answer::Result(match method {
+        "tools/list" => json!({ "tools": [{
+            "name": "echo",
+            "inputSchema": { "type": "object" },
+            "outputSchema": { "type": "object", "required": ["n"] },
+        }] }),
+        "tools/call" => json!({
+            "content": [text, { "type": "video", "data": "AA" }],
+            "structuredContent": {},
+            "future": 1,
+        }),
+        "prompts/get" => json!({ "messages": [{ "role": "user", "content": text }], "future": 1 }),
+        "resources/read" => json!({ "contents": [{ "uri": "a:b", "text": "", "x-new": 1 }] }),
+        _ => return Answer::Default,
+    })
+}
+
+#[tokio::test]
+async fn the_result_of_a_round_keeps_what_rmcp_does_not_know() {
+    let peer = Peer::modern(odd);
+    let (_runtime, a) = started(&peer).await;
+    macro_rules! same {
+        ($method:literal, $request:expr) => {{
+            let Round::Complete(result) = $request.input_rounds(forms()).await.unwrap() else {
+                panic!("input was required");
+            };
+            let Answer::Result(sent) = odd(&peer, $method, &Value::Null) else {
+                panic!("no result");
+            };
+            assert_eq!(raw_definition(&result), sent);
+            result
+        }};
+    }
+    let result = same!("tools/call", a.call_tool("echo", Value::Null));
+    let text = result.content[1].as_text().unwrap();
+    assert_eq!(text.text, "[unsupported content: video]");
+    same!("prompts/get", a.get_prompt("p", Value::Null));
+    same!("resources/read", a.read_resource("a:b"));
+}
+
+#[tokio::test]
+async fn the_result_of_a_round_is_checked() {
+    let peer = Peer::modern(odd);
+    let config = peer.config("a").check_results(ResultCheck::Fail);
+    let runtime = Runtime::builder().server(config).start().await.unwrap();
+    runtime.settled(DEADLINE).await;
+    let a = runtime.server("a").unwrap();
+    let call = a.call_tool("echo", Value::Null).input_rounds(forms());
+    let error = call.await.unwrap_err();
+    assert!(matches!(error, CallError::InvalidResult { .. }), "{error}");
+    assert_eq!(error.result().unwrap().content.len(), 2);
+}
+
+#[tokio::test]
+async fn an_invalid_result_says_what_is_wrong() {
+    for peer in [Peer::legacy(invalid), Peer::modern(invalid)] {
+        let (_runtime, a) = started(&peer).await;
+        let call = || a.call_tool("echo", Value::Null);
+        let rounds = call().input_rounds(forms()).await.unwrap_err();
+        for error in [call().await.unwrap_err(), rounds] {
+            assert!(matches!(error, CallError::Unreadable { .. }), "{error}");
+            assert!(
+                error.to_string().contains("missing field `text`"),
+                "{error}"
+            );
+        }
+    }
+}
+
+/// Answers calls with a text block that has no text.
+fn invalid(_: &Peer, method: &str, _: &Value) -> Answer {
+    match method {
+        "tools/call" => Answer::Result(json!({ "content": [{ "type": "text" }] })),
+        _ => Answer::Default,
+    }
 }
 
 #[tokio::test]

@@ -24,6 +24,17 @@ const RESERVED: [&str; 5] = [
     "notifications/cancelled",
 ];
 
+/// The prefixes of the protocol's requests. A server may run a request without an id too, so none is
+/// sent as a notification: it would pass by the filters and approvals of its server.
+const REQUESTS: [&str; 6] = [
+    "completion/",
+    "logging/",
+    "prompts/",
+    "resources/",
+    "tasks/",
+    "tools/",
+];
+
 /// The prefix of the protocol's notifications.
 const NOTIFICATIONS: &str = "notifications/";
 
@@ -75,9 +86,9 @@ impl ServerHandle {
     /// the connection. It never waits for a connection and wakes no sleeping server: if the server
     /// is not connected, nothing is sent. A client with a connection of its own has none before its
     /// first request. All connected instances of a pool get it. It needs no permit of the client's
-    /// quota.
-    /// `notifications/initialized` and `notifications/cancelled` are not sent: the runtime sends
-    /// them itself.
+    /// quota. `notifications/initialized` and `notifications/cancelled` are not sent: the runtime
+    /// sends them itself. Nor are the protocol's requests, such as `tools/call`: some servers would
+    /// run them.
     ///
     /// ```no_run
     /// # async fn example(files: mcpvisor::ServerHandle) -> Result<(), mcpvisor::NotifyError> {
@@ -201,9 +212,13 @@ fn raw_notification(method: String, params: Option<Value>) -> Result<ClientNotif
         return Err("the method is empty".to_owned());
     }
     refuse_reserved(&method)?;
-    let mut params = object(params)?;
-    let meta = take_meta(params.as_mut())?;
-    let mut notification = CustomNotification::new(method, params.map(Value::Object));
+    if REQUESTS.iter().any(|request| method.starts_with(request)) {
+        return Err(format!("{method} is a request; use raw_request"));
+    }
+    // Without parameters rmcp would write `null`, which the protocol's own SDK refuses.
+    let mut params = object(params)?.unwrap_or_default();
+    let meta = take_meta(Some(&mut params))?;
+    let mut notification = CustomNotification::new(method, Some(Value::Object(params)));
     if let Some(meta) = meta {
         *notification.get_meta_mut() = NotificationMetaObject(MetaObject(meta));
     }

@@ -279,15 +279,17 @@ impl Options {
     async fn run<R: FromResult>(mut self: Box<Self>) -> Result<R, CallError> {
         let mut terms = Terms::new(&self);
         let tool = self.tool();
+        let is_setting = self.is_setting();
         let result = match self.answer(&mut terms, tool.as_deref()).await? {
             Answered::Result(result) if !terms.checks_results() => result,
             // Boxed, as everything that few calls need: the future is moved with every call.
             answered => Box::pin(self.finish(&terms, tool.as_deref(), answered)).await?,
         };
-        R::from_result(result).map_err(|problem| {
-            let failure = Failure::Unreadable(format!("{problem}, got another kind"));
-            terms.error(None, failure)
-        })
+        let result = match is_setting {
+            true => ServerResult::empty(()),
+            false => result,
+        };
+        R::from_result(result).map_err(|problem| terms.error(None, Failure::Unreadable(problem)))
     }
 
     /// Checks a result, or waits for that of a task, which checks it.
@@ -318,6 +320,17 @@ impl Options {
             Ok(request) => tool_name(request).map(|name| Cow::Owned(name.to_owned())),
             Err(_) => None,
         }
+    }
+
+    /// Whether it has no result of its own: the runtime may answer it, or ask something else.
+    fn is_setting(&self) -> bool {
+        matches!(
+            self.request,
+            Ok(ClientRequest::PingRequest(_)
+                | ClientRequest::SetLevelRequest(_)
+                | ClientRequest::SubscribeRequest(_)
+                | ClientRequest::UnsubscribeRequest(_))
+        )
     }
 
     /// Whether its caller gets the result as it is, also if that is a task.

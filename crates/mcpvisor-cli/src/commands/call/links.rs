@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
+use crate::failure::Failure;
 use crate::output::{Attachments, Output, content};
 use crate::request::single_request::Sending;
 
@@ -43,6 +44,7 @@ impl Followed {
         let mut lines = Vec::new();
         let mut reads = self.reads.iter().peekable();
         let mut failed = false;
+        let mut unread = 0_usize;
         for (at, block) in self.result.content.iter().enumerate() {
             lines.push(content::block(block, attachments));
             let Some(link) = block.as_resource_link() else {
@@ -55,14 +57,17 @@ impl Followed {
                 }
                 Some((_, Err(error))) => {
                     failed = true;
-                    output.warning(&format!("cannot read {}: {error}", link.uri));
+                    let failure = Failure::from(error.clone());
+                    let message = format!("cannot read {}: {}", link.uri, failure.message);
+                    output.partial_failure(&Failure { message, ..failure });
                 }
-                None => {
-                    failed = true;
-                    output.warning(&format!("only the first {MAX_LINKS} links were read"));
-                    break;
-                }
+                None => unread += 1,
             }
+        }
+        if unread > 0 {
+            failed = true;
+            let message = format!("only the first {MAX_LINKS} links were read, {unread} were not");
+            output.partial_failure(&Failure::links_not_read(message));
         }
         let (text, exit) = super::show(&self.result, lines);
         match failed {

@@ -3,11 +3,13 @@
 use rmcp::model::ServerResult;
 use serde_json::Value;
 
+use crate::unknown_fields;
+
 /// A result type of a [`Request`](crate::Request).
 pub trait FromResult: Sized + sealed::Sealed {
     /// Converts the server's result, if it is of this type.
     #[doc(hidden)]
-    fn from_result(result: ServerResult) -> Result<Self, &'static str>;
+    fn from_result(result: ServerResult) -> Result<Self, String>;
 }
 
 pub(super) mod sealed {
@@ -16,16 +18,18 @@ pub(super) mod sealed {
 }
 
 macro_rules! results {
-    ($($variant:ident),* $(,)?) => {$(
+    ($decode:path: $($variant:ident),* $(,)?) => {$(
         impl sealed::Sealed for rmcp::model::$variant {}
         impl FromResult for rmcp::model::$variant {
-            fn from_result(result: ServerResult) -> Result<Self, &'static str> {
+            fn from_result(result: ServerResult) -> Result<Self, String> {
+                let expected = concat!("expected a ", stringify!($variant));
                 match result {
                     ServerResult::$variant(result) => Ok(result),
                     // The reply was read as JSON: it might have required input.
-                    ServerResult::CustomResult(result) => serde_json::from_value(result.0)
-                        .map_err(|_| concat!("expected a ", stringify!($variant))),
-                    _ => Err(concat!("expected a ", stringify!($variant))),
+                    ServerResult::CustomResult(result) => {
+                        $decode(result.0).map_err(|problem| format!("{expected}: {problem}"))
+                    }
+                    _ => Err(format!("{expected}, got another kind")),
                 }
             }
         }
@@ -33,30 +37,30 @@ macro_rules! results {
 }
 
 results!(
-    CallToolResult,
+    unknown_fields::from_value: CallToolResult,
     ListToolsResult,
     ListPromptsResult,
     GetPromptResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ReadResourceResult,
-    CompleteResult,
 );
+results!(serde_json::from_value: CompleteResult);
 
 impl sealed::Sealed for Value {}
 impl FromResult for Value {
-    fn from_result(result: ServerResult) -> Result<Self, &'static str> {
+    fn from_result(result: ServerResult) -> Result<Self, String> {
         match result {
             ServerResult::CustomResult(result) => Ok(result.0),
             // A server in this process answers with the types of rmcp.
-            other => serde_json::to_value(other).map_err(|_| "expected JSON"),
+            other => serde_json::to_value(other).map_err(|problem| problem.to_string()),
         }
     }
 }
 
 impl sealed::Sealed for () {}
 impl FromResult for () {
-    fn from_result(_: ServerResult) -> Result<Self, &'static str> {
+    fn from_result(_: ServerResult) -> Result<Self, String> {
         // Servers are expected to send an empty object, but some send other results.
         Ok(())
     }

@@ -50,7 +50,7 @@ impl InputRequired {
 impl<R> sealed::Sealed for Round<R> {}
 
 impl<R: FromResult> FromResult for Round<R> {
-    fn from_result(result: ServerResult) -> Result<Self, &'static str> {
+    fn from_result(result: ServerResult) -> Result<Self, String> {
         match result {
             ServerResult::CustomResult(CustomResult(Value::Object(result)))
                 if result_type(&result) == Some(INPUT_REQUIRED) =>

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use mcpvisor_core::machine::{MAX_FAULT_MESSAGE, truncate_text};
 use rmcp::ErrorData;
-use rmcp::model::{CustomResult, InputRequests, JsonObject, ServerResult, TaskStatus};
+use rmcp::model::{
+    CallToolResult, CustomResult, InputRequests, JsonObject, ServerResult, TaskStatus,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::unknown_fields;
+use crate::api::request::{FromResult, INPUT_REQUIRED};
 
 /// The longest id of a task, in bytes.
 const MAX_ID: usize = 4 * 1024;
@@ -45,7 +47,7 @@ pub(crate) struct TaskState {
 
 /// A task on the wire. 2025-11-25 names the times `ttl` and `pollInterval`.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "a task")]
 struct Wire {
     task_id: String,
     status: TaskStatus,
@@ -134,15 +136,17 @@ pub(crate) fn read_answer(answer: ServerResult, as_task: bool) -> Result<Answere
         ServerResult::CustomResult(CustomResult(task)) if task["resultType"] == "task" => {
             read_task(task)
         }
-        ServerResult::CustomResult(CustomResult(mut answer)) if as_task => {
-            match answer.get_mut("task") {
-                Some(task) if task.is_object() => read_task(task.take()),
-                _ => {
-                    let result = unknown_fields::from_value(answer);
-                    let result = result.map_err(|problem| problem.to_string())?;
-                    Ok(Answered::Result(ServerResult::CallToolResult(result)))
-                }
-            }
+        ServerResult::CustomResult(CustomResult(mut answer))
+            if as_task && answer["task"].is_object() =>
+        {
+            read_task(answer["task"].take())
+        }
+        // The reply was read as JSON: it might have required input, or been a task.
+        ServerResult::CustomResult(CustomResult(answer))
+            if answer["resultType"] != INPUT_REQUIRED =>
+        {
+            let result = CallToolResult::from_result(CustomResult(answer).into())?;
+            Ok(Answered::Result(ServerResult::CallToolResult(result)))
         }
         result => Ok(Answered::Result(result)),
     }

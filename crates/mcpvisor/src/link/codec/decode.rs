@@ -6,6 +6,7 @@ use std::fmt::Display;
 use mcpvisor_core::ListKind;
 use mcpvisor_core::settings::MessageSettings;
 use rmcp::model::{ErrorData, RequestId, ServerResult};
+use serde::de::Error as _;
 
 use super::batch::decode_batch;
 use super::envelope::Envelope;
@@ -150,6 +151,14 @@ pub(super) fn decode_text(
         (None, _, Some(error)) => reply(&envelope, line, pending, fits, |_| {
             decode_error(error).map(Err)
         }),
+        // Some servers omit a result that is null. Without this the call would wait for its deadline.
+        (None, None, None) if envelope.call_id().is_some() => {
+            reply(&envelope, line, pending, fits, |_| {
+                Err(serde_json::Error::custom(
+                    "it has neither a result nor an error",
+                ))
+            })
+        }
         (Some(method), None, None) => unsolicited(&envelope, method.get(), line, fits),
         _ => noise("neither a request nor a reply", line, fits),
     }

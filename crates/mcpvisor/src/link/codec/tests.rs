@@ -377,13 +377,14 @@ fn an_error_after_a_byte_order_mark_is_decoded() {
 #[test]
 fn an_invalid_reply_with_an_id_fails_its_request() {
     let deep = "[".repeat(200) + &"]".repeat(200);
-    let lines: [Vec<u8>; 6] = [
+    let lines: [Vec<u8>; 7] = [
         br#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"te"#.to_vec(),
         br#"{"jsonrpc":"2.0","id":7,"error":{"code":"#.to_vec(),
         br#"{"jsonrpc":"2.0","id":7,"result":{}} trailing"#.to_vec(),
         b"{\"jsonrpc\":\"2.0\",\"result\":{\"x\":\"\xff\"},\"id\":7}".to_vec(),
         format!(r#"{{"jsonrpc":"2.0","id":7,"result":{deep}}}"#).into_bytes(),
         br#"{"jsonrpc":"2.0","id":7,"result":1e999}"#.to_vec(),
+        br#"{"jsonrpc":"2.0","id":7}"#.to_vec(),
     ];
     for line in lines {
         let inbound = read(&line, ReplyKind::CallTool);
@@ -398,6 +399,8 @@ fn an_invalid_reply_with_an_id_fails_its_request() {
         r#"{"jsonrpc":"2.0","id":7"#,
         r#"{"jsonrpc":"2.0","id":7,"method":"ping","par"#,
         r#"{"jsonrpc":"2.0","id":8,"result":{"#,
+        r#"{"jsonrpc":"2.0","id":8}"#,
+        r#"{"jsonrpc":"2.0"}"#,
         r#"{"id":7,"result":{"#,
     ] {
         assert!(is_stray(&read(line, ReplyKind::CallTool)), "{line}");

@@ -30,6 +30,9 @@ pub(in crate::link::http) fn resolve_endpoint(
     let path = resolve_redirect(target, &target.path, address);
     let path = path.as_ref().and_then(percent_encode_non_ascii);
     path.ok_or_else(|| match other_origin(address) {
+        Some(other) if other.eq_ignore_ascii_case(&target.origin_text()) => {
+            "the endpoint of the server has user info, which is not sent".to_owned()
+        }
         Some(other) => {
             let origin = target.origin_text();
             format!(
@@ -83,7 +86,7 @@ mod tests {
             ("https://example.com:8080/m", "https://example.com:8080"),
             ("http://example.com/m", "http://example.com"),
             ("http://example.com:8081/m", "http://example.com:8081"),
-            ("http://u:pw@example.com:8080/m", "http://example.com:8080"),
+            ("http://u:pw@example.com/m", "http://example.com"),
             (
                 "http://example.com:8080@evil.example/",
                 "http://evil.example",
@@ -95,6 +98,13 @@ mod tests {
             assert!(problem.contains(&named), "{address}: {problem}");
             assert!(!problem.contains("pw") && !problem.contains("id=1"));
         }
+    }
+
+    #[test]
+    fn an_endpoint_with_user_info_is_refused() {
+        let problem = resolve("http://u:pw@example.com:8080/m").unwrap_err();
+        assert!(problem.contains("has user info"), "{problem}");
+        assert!(!problem.contains("pw"), "{problem}");
     }
 
     #[test]
