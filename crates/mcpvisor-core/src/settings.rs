@@ -104,6 +104,8 @@ pub const CLIENT_SLEEP_AFTER: Duration = Duration::from_secs(5 * 60);
 pub struct RestSettings {
     /// Connect at the first call, not at startup.
     pub lazy: bool,
+    /// Connect for calls alone: to be enabled, reconnected or reached in another way does not wake it.
+    pub on_demand: bool,
     /// Close the connection after this time without a call, until the next one.
     pub sleep_after: Option<Duration>,
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use mcpvisor::{
     CallError, Callbacks, Client, Config, ConnectionScope, EventKind, NotSentReason, NotifyError,
-    Runtime, ServerConfig, StateName,
+    Runtime, ServerConfig, StateName, Transport,
 };
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, tool};
@@ -226,6 +226,7 @@ async fn while_all_connections_have_calls_a_request_waits_within_its_deadline() 
         matches!(late, CallError::Deadline { sent: false, .. }),
         "{late:?}"
     );
+    assert!(late.to_string().contains("maxConnections"), "{late}");
     let waiting = {
         let agent = agents[3].clone();
         tokio::spawn(async move { remember(&agent).await })
@@ -236,6 +237,72 @@ async fn while_all_connections_have_calls_a_request_waits_within_its_deadline() 
     stations.release("slow");
     assert_eq!(waiting.await.unwrap()["callers"], json!(["agent-3"]));
     for call in busy {
+        call.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_but_a_call_wakes_the_connection_of_a_client() {
+    let stations = keeper();
+    let transport = stations.transport();
+    let config = |command: &Transport| {
+        let config = server("a", command.clone()).scope(ConnectionScope::Client);
+        config.sleep_after(secs(10))
+    };
+    let runtime = fleet([config(&transport)]).await;
+    let agents = clients(&runtime, 5);
+    for agent in &agents {
+        remember(agent).await;
+    }
+    tokio::time::sleep(secs(20)).await;
+    assert_eq!(stations.live(), 0);
+    let asleep = || {
+        of_clients(&runtime)
+            .iter()
+            .all(|row| row.1 == StateName::Sleeping)
+    };
+    let before = stations.all().len();
+    runtime.reconnect("a").await.unwrap();
+    runtime.disable("a").await.unwrap();
+    runtime.enable("a").await.unwrap();
+    let other = Config::new().server(config(&stations.transport()));
+    runtime.reload(other).await.unwrap();
+    runtime.settled(DEADLINE).await;
+    assert!(asleep(), "{:?}", of_clients(&runtime));
+    // Those of calls without a client.
+    assert!(stations.all().len() - before <= 3);
+    remember(&agents[0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_to_own_connections_counts_those_that_are_open() {
+    let stations = keeper();
+    let transport = stations.transport();
+    let config = |scope, instances| {
+        let config = server("a", transport.clone()).scope(scope);
+        config.instances(instances).max_connections(2)
+    };
+    let runtime = fleet([config(ConnectionScope::Shared, 2)]).await;
+    runtime.settled(DEADLINE).await;
+    let held: Vec<_> = (0..2)
+        .map(|_| spawn(runtime.call("a__slow", json!({})).unwrap()))
+        .collect();
+    stations.received("slow", 2).await;
+    let own = Config::new().server(config(ConnectionScope::Client, 1));
+    let reload = tokio::spawn({
+        let runtime = runtime.clone();
+        async move { runtime.reload(own).await.unwrap() }
+    });
+    tokio::time::sleep(millis(100)).await;
+    let agent = runtime.client("agent").build();
+    let waiting = tokio::spawn(async move { remember(&agent).await });
+    tokio::time::sleep(secs(2)).await;
+    assert_eq!(stations.live(), 2, "those with calls");
+    assert!(!waiting.is_finished());
+    stations.release("slow");
+    waiting.await.unwrap();
+    reload.await.unwrap();
+    for call in held {
         call.await.unwrap().unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Requests of the user: enable, reconnect, use another transport. Disabling is in `teardown`.
 
 use super::io::Effect;
-use super::state::{Attempt, ReconnectTiming, State};
+use super::state::{Attempt, ReconnectTiming, SleepPhase, State};
 use super::{DesiredState, Machine, Now};
 
 impl Machine {
@@ -18,10 +18,7 @@ impl Machine {
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => self.connect_soon(now, attempt),
             State::PermanentlyFailed { .. } => self.start_over(now),
-            State::Sleeping(_) => {
-                self.reset_budget();
-                self.wake(now);
-            }
+            State::Sleeping(_) => self.wake_for_user(now),
             // The actor refuses it with the reason.
             State::Disabling(_) | State::Disabled => {}
         }
@@ -49,11 +46,15 @@ impl Machine {
             State::Disabled | State::PermanentlyFailed { .. } => self.start_over(now),
             State::Disabling(_) => self.enable_after_teardown(),
             State::Disconnected(attempt) => self.connect_soon(now, attempt),
-            State::Sleeping(_) => {
-                self.reset_budget();
-                self.wake(now);
-            }
+            State::Sleeping(_) => self.wake_for_user(now),
             State::Connecting(_) | State::Connected(_) | State::Reconnecting(_) => {}
+        }
+    }
+
+    fn wake_for_user(&mut self, now: Now) {
+        self.reset_budget();
+        if !self.settings.rest.on_demand {
+            self.wake(now);
         }
     }
 
@@ -87,7 +88,8 @@ impl Machine {
         self.save_durable();
     }
 
-    /// Connects as if the server had just been configured, once its old connection is closed.
+    /// Connects as if the server had just been configured, once its old connection is closed; one that
+    /// connects for calls alone sleeps until the next one.
     pub(super) fn start_over(&mut self, now: Now) {
         let closing = self.current_generation();
         self.durable.desired = DesiredState::Enabled;
@@ -99,6 +101,15 @@ impl Machine {
         self.other_era_tried = false;
         self.last_fault = None;
         self.reset_budget();
+        if self.settings.rest.on_demand {
+            self.durable.asleep = true;
+            self.save_durable();
+            self.state = State::Sleeping(match closing {
+                Some(generation) => SleepPhase::Closing { generation },
+                None => SleepPhase::Asleep,
+            });
+            return;
+        }
         match closing {
             Some(generation) => self.enter_attempt(Attempt::Closing {
                 generation,

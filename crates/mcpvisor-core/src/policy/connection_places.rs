@@ -75,6 +75,11 @@ impl<K: Ord + Clone> ConnectionPlaces<K> {
         false
     }
 
+    /// A connection that was opened without a place now holds one, beyond the limit if need be.
+    pub fn adopt(&mut self, key: K) {
+        self.holders.entry(key).or_default();
+    }
+
     /// Withdraws a request that was not granted. A place that is held stays held.
     pub fn withdraw(&mut self, key: &K) {
         if let Some(ticket) = self.tickets.remove(key) {
@@ -219,6 +224,19 @@ mod tests {
         assert_eq!(places.poll(), [Granted(9)]);
         places.release(&9);
         assert_eq!(places.poll(), [Granted(0)]);
+    }
+
+    #[test]
+    fn adopted_connections_count() {
+        let mut places = ConnectionPlaces::new(1);
+        places.adopt(5);
+        places.adopt(6);
+        assert!(!places.request(7));
+        assert_eq!(places.poll(), []);
+        places.release(&5);
+        assert_eq!(places.poll(), [], "one is still above the limit");
+        places.release(&6);
+        assert_eq!(places.poll(), [Granted(7)]);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl ServerHandle {
     /// [`ServerHandle::status`] has the current counts. The server's actor counts the calls, so
     /// they may lag behind an answer that a caller already has.
     pub fn watch(&self) -> watch::Receiver<ServerStatus> {
-        self.slot.published.subscribe_status()
+        self.present_slot().published.subscribe_status()
     }
 
     /// The last good catalog of the server, with the filters of its config and of the client

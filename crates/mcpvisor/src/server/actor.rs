@@ -275,6 +275,7 @@ impl ServerState {
     fn reconfigure(&mut self, update: ConnectionUpdate, reply: ControlReply) {
         let settings = Box::new(self.slot.machine_settings());
         self.draft.mark_changed();
+        self.adopt_place();
         self.step(Input::Reconfigure { settings });
         if self.lists.tools_fetched_on != Generation::NONE {
             self.approve_first_tools();

@@ -54,6 +54,20 @@ impl Places {
         self.take(instance)
     }
 
+    /// Counts a connection that was opened without a place. Its actor takes it.
+    pub(super) fn adopt(&self, slot: &Arc<ServerSlot>) {
+        let instance = slot.id.instance;
+        self.change(|inner| {
+            inner.slots.insert(instance, Arc::downgrade(slot));
+            inner.policy.adopt(instance);
+        });
+    }
+
+    /// Whether a slot holds a place that it need not give up.
+    pub(super) fn is_held(&self, instance: u32) -> bool {
+        lock(&self.0).policy.is_held(&instance)
+    }
+
     /// The place of a slot, if it was granted one.
     pub(super) fn take(self: &Arc<Self>, instance: u32) -> Option<Place> {
         let mut inner = lock(&self.0);

@@ -4,7 +4,7 @@
 //! end of a server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -27,6 +27,8 @@ pub(crate) struct Published {
     pub(crate) availability: watch::Sender<Availability>,
     /// The calls in flight and queued, which change without a new status.
     in_flight: AtomicUsize,
+    /// It waits until another client's connection is closed.
+    pub(super) waits_for_place: AtomicBool,
     waiting: AtomicUsize,
     /// Results that did not match the output schema of their tool.
     invalid_results: AtomicU64,
@@ -77,6 +79,7 @@ impl Published {
             availability: watch::Sender::new(Availability::of(&status)),
             status: watch::Sender::new(status),
             in_flight: AtomicUsize::new(0),
+            waits_for_place: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             invalid_results: AtomicU64::new(0),
             peer_info: ArcSwapOption::empty(),
@@ -183,6 +186,13 @@ impl Published {
         let status = self.status.borrow();
         if status.state == StateName::Connected {
             return None;
+        }
+        if self.waits_for_place.load(Ordering::Relaxed) {
+            let cause = "all connections that \"maxConnections\" allows are in use".to_owned();
+            return Some(Obstacle {
+                cause,
+                stderr: None,
+            });
         }
         let fault = status.last_error.as_ref();
         Some(Obstacle {

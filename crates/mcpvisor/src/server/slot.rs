@@ -321,7 +321,9 @@ impl ServerSlot {
     /// The settings of its machine.
     pub(super) fn machine_settings(&self) -> ServerSettings {
         let mut settings = self.config().machine_settings();
-        settings.rest.lazy |= self.owner().is_some();
+        if self.owner().is_some() {
+            (settings.rest.lazy, settings.rest.on_demand) = (true, true);
+        }
         settings
     }
 
@@ -365,14 +367,21 @@ impl ServerSlot {
             let auth = ServerAuth::new(&next.transport, &self.host);
             self.auth.store(Arc::new(auth.replacing(&self.auth())));
         }
+        // The limit first, so that a lower one is not exceeded.
+        let connections = &next.settings.connections;
+        self.shared.places.set_limit(connections.max_connections);
+        if connections.is_per_client() && !before.settings.connections.is_per_client() {
+            let open = self.instances().into_iter();
+            for slot in open.filter(|it| !it.connection_lock.taken().is_empty()) {
+                self.shared.places.adopt(&slot);
+            }
+        }
         for instance in self.instances() {
             #[cfg(feature = "http")]
             instance.auth.store(self.auth());
             instance.use_config(Arc::clone(&next));
         }
         self.configure_clients(&next);
-        let limit = next.settings.connections.max_connections;
-        self.shared.places.set_limit(limit);
     }
 
     #[cfg(feature = "http")]

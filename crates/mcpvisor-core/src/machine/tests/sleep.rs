@@ -202,3 +202,29 @@ fn an_unused_server_gives_way_and_a_used_one_does_not() {
     harness.step(Input::GiveWay);
     assert_eq!(harness.name(), StateName::Connected);
 }
+
+#[test]
+fn a_server_on_demand_connects_for_calls_alone() {
+    let mut settings = sleepy();
+    (settings.rest.lazy, settings.rest.on_demand) = (true, true);
+    let mut harness = Harness::with(settings);
+    harness.step(Input::Start);
+    for input in [
+        Input::Reconnect,
+        Input::TransportChanged,
+        Input::Enable,
+        Input::Disable,
+    ] {
+        let effects = harness.step(input);
+        let connects = |effect: &Effect| matches!(effect, Effect::RequestPermit { .. });
+        assert!(!effects.iter().any(connects), "{effects:?}");
+    }
+    assert_eq!(harness.name(), StateName::Disabled);
+    harness.step(Input::Enable);
+    assert_eq!(harness.name(), StateName::Sleeping);
+    let effects = harness.step(Input::Call(harness.read(1)));
+    assert!(
+        effects.contains(&Effect::RequestPermit { reconnect: false }),
+        "{effects:?}"
+    );
+}

@@ -239,7 +239,7 @@ fn cause_ended() -> ErrorData {
 
 fn ambiguous() -> ErrorData {
     ErrorData::invalid_request(
-        "several clients share this connection, and the request does not show which of them it is for",
+        "calls of several clients, or with different callbacks, share this connection, and the request does not show which it belongs to",
         None,
     )
 }
