@@ -91,6 +91,9 @@ impl ServerSlot {
         };
         let slot = Arc::new(self.new_client_slot(owner, shared));
         slot.inherit_lists(self, &clients);
+        // Connections of a removed server of this name may still be closing.
+        let closing = self.connection_lock.predecessors().to_vec();
+        slot.connection_lock.set_predecessors(closing);
         clients.slots.insert(slot.id.instance, Arc::clone(&slot));
         drop(clients);
         // A supervisor that ends from now on finds this slot and ends it.

@@ -33,7 +33,7 @@ impl ConnectionLock {
         let _ = self.predecessors.set(predecessors);
     }
 
-    fn predecessors(&self) -> &[Arc<Semaphore>] {
+    pub(crate) fn predecessors(&self) -> &[Arc<Semaphore>] {
         self.predecessors.get().map_or(&[], Vec::as_slice)
     }
 
