@@ -473,6 +473,15 @@ impl InvalidSetting {
 }
 
 impl ServerSettings {
+    /// When an unused connection is closed: as it is set, or the default of connections of one client.
+    pub fn sleep_after(&self) -> Option<Duration> {
+        let default = self
+            .connections
+            .is_per_client()
+            .then_some(CLIENT_SLEEP_AFTER);
+        self.rest.sleep_after.or(default)
+    }
+
     /// Rejects settings that would cause hot loops, connect storms or a standstill.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         let (backoff, budget) = (&self.backoff, &self.budget);

@@ -12,7 +12,14 @@ use crate::invocation::Invocation;
 use crate::output::printable;
 
 /// Facts of the review that have their own row.
-const ROWS: [&str; 5] = ["transport", "enabled", "start", "annotations", "pinned"];
+const ROWS: [&str; 6] = [
+    "transport",
+    "enabled",
+    "start",
+    "scope",
+    "annotations",
+    "pinned",
+];
 
 /// A configured server without its secrets: only the names of variables and headers.
 #[derive(Debug, Serialize)]
@@ -29,6 +36,12 @@ struct Entry {
     start: &'static str,
     /// Idle time before it sleeps; `None` for never.
     sleeps_after_ms: Option<u64>,
+    /// `shared` or `client`.
+    scope: &'static str,
+    /// The connections at once, if each client has its own.
+    max_connections: Option<usize>,
+    instances: usize,
+    affinity: bool,
     pin: bool,
     annotations_trusted: bool,
     tools_allowed: Vec<String>,
@@ -58,6 +71,8 @@ pub(super) fn run(name: &str, invocation: &Invocation<'_>) -> Result<Exit, Failu
 impl Entry {
     fn of(server: &ServerConfig, review: &Review, source: &Source) -> Self {
         let settings = &server.settings;
+        let connections = &settings.connections;
+        let per_client = connections.is_per_client();
         let reviewed = review.server(server.name.as_str());
         let facts = reviewed.map(|it| it.facts.clone()).unwrap_or_default();
         let facts: Vec<Fact> = facts
@@ -76,7 +91,14 @@ impl Entry {
             enabled: server.enabled,
             required: server.required,
             start: if settings.rest.lazy { "lazy" } else { "eager" },
-            sleeps_after_ms: settings.rest.sleep_after.map(ms),
+            sleeps_after_ms: settings.sleep_after().map(ms),
+            scope: match per_client {
+                true => "client",
+                false => "shared",
+            },
+            max_connections: per_client.then_some(connections.max_connections),
+            instances: connections.instances,
+            affinity: connections.affinity,
             pin: server.pin,
             annotations_trusted: settings.retry.trusted,
             tools_allowed: server.tools.allow.clone(),
@@ -88,6 +110,18 @@ impl Entry {
             reconnect_within_ms: ms(settings.budget.within),
             max_in_flight: settings.admission.in_flight,
             max_waiting: settings.admission.waiting,
+        }
+    }
+
+    /// Which connections it has.
+    fn connections(&self) -> String {
+        match (self.max_connections, self.instances) {
+            (Some(max), _) => format!("one for each client, at most {max} at once"),
+            (None, 1) => "one for all clients".to_owned(),
+            (None, instances) if self.affinity => {
+                format!("{instances} instances; a client stays on one")
+            }
+            (None, instances) => format!("{instances} instances"),
         }
     }
 
@@ -112,6 +146,7 @@ impl Entry {
             ("required", yes_no(self.required)),
             ("start", self.start.to_owned()),
             ("sleeps after", sleeps),
+            ("connections", self.connections()),
             (
                 "annotations",
                 match self.annotations_trusted {

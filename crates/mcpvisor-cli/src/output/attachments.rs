@@ -72,7 +72,13 @@ impl Attachments {
         let content = match content {
             Ok(Some(content)) => content,
             Ok(None) => return UNKNOWN.to_owned(),
-            Err(problem) => return format!("[{what}: {problem}]"),
+            Err(problem) => {
+                if self.is_saving() {
+                    let problem = format!("the {what} was not saved: {problem}");
+                    *self.failure.borrow_mut() = Some(Failure::unexpected(problem));
+                }
+                return format!("[{what}: {problem}]");
+            }
         };
         let size = size(content.bytes.len());
         let Some(folder) = &self.folder else {
@@ -112,5 +118,24 @@ fn size(bytes: usize) -> String {
         0..=1_023 => format!("{bytes} bytes"),
         1_024..=1_048_575 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
         _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcpvisor::rmcp::model::ContentBlock;
+
+    use super::*;
+
+    #[test]
+    fn content_that_cannot_be_decoded_fails_only_if_it_was_to_be_saved() {
+        let broken = ContentBlock::image("%%%", "image/png");
+        let folder = std::env::temp_dir().join(format!("mcpvisor-broken-{}", std::process::id()));
+        for (out, fails) in [(None, false), (Some(folder.as_path()), true)] {
+            let attachments = Attachments::new(out, "tool").unwrap();
+            attachments.describe("image", FileContent::of_block(&broken));
+            assert_eq!(attachments.failure.borrow().is_some(), fails);
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Mutex, OnceLock};
 
-use mcpvisor_core::settings::CLIENT_SLEEP_AFTER;
 use mcpvisor_core::{Filter, ServerSettings};
 
 use crate::config::{ResultCheck, ServerConfig};
@@ -95,9 +94,7 @@ impl ActiveConfig {
         let mut settings = self.server.settings.clone();
         // A tool must be listed, and so checked against its pin, before it is called.
         settings.listing.before_calls |= self.server.pin;
-        if settings.connections.is_per_client() {
-            settings.rest.sleep_after.get_or_insert(CLIENT_SLEEP_AFTER);
-        }
+        settings.rest.sleep_after = settings.sleep_after();
         settings
     }
 
